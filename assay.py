@@ -39,6 +39,7 @@ __all__ = [
     "reward_of",
     "score",
     "search",
+    "serve",
     "sweep",
     "verify",
 ]
@@ -132,7 +133,9 @@ def _checkpoints(
 def _command(name: str) -> Callable[..., dict[str, Any]]:
     """`assay <name>` as a function."""
 
-    def call(*named: Any, config: Mapping[str, Any] | None = None, **flags: Any) -> dict[str, Any]:
+    def call(
+        *named: Any, config: "Mapping[str, Any] | str | PathLike[str] | None" = None, **flags: Any
+    ) -> dict[str, Any]:
         found: dict[str, Any] = importlib.import_module(f"launch.{name}").COMMAND.call(
             *named, config=config or {}, **flags
         )
@@ -143,11 +146,12 @@ def _command(name: str) -> Callable[..., dict[str, Any]]:
 
     Args:
       *named: what the command takes without a flag, such as models.
-      config: settings by name, those of a section as `"mesh.model"`.
+      config: settings by name, those of a section as `"mesh.model"`; or a file of them.
       **flags: flags by name, with `_` for `-`; a list has several values.
 
     Returns:
       What the command prints with --json; its `exit_status` is 1 where a check has found something.
+      `serve` returns when its page is ready: `address`, and a `server` with `close()`.
 
     Raises:
       AssayError: what the command would refuse.
@@ -157,7 +161,7 @@ def _command(name: str) -> Callable[..., dict[str, Any]]:
 
 analyze, convert, diff, logprobs = map(_command, ("analyze", "convert", "diff", "logprobs"))
 report, score, search, sweep = map(_command, ("report", "score", "search", "sweep"))
-verify = _command("verify")
+serve, verify = map(_command, ("serve", "verify"))
 
 
 def _refuse_others() -> None:

@@ -9,13 +9,11 @@
     points = analysis.sentiment_points(run, list(run.models), afinn)
     analysis.sentiment_slopes(points)
 
-Every table of the report, and the report, take the settings of a config:
+Every table of the report, and the report, take settings:
 
     from analysis import report
-    from configs import analyze
-    from launch.common import reporting
 
-    settings = reporting.settings_of(analyze.get_config())
+    settings = analysis.AnalyzeSettings()
     study = analysis.compute(run, {}, settings, analysis.CHAPTERS)
     study.tables["framing"], study.tables.absent
     report.write_report(run, "out/report", {}, settings)

@@ -28,19 +28,16 @@ import scipy.stats
 
 import analysis
 from bench.common import machine
-from configs.analyze import get_config
-from launch.common.reporting import settings_of
 from tests.support import large_runs
 
 _REPORT = """
 import sys
 from pathlib import Path
-from analysis import load, report
-from configs.analyze import get_config
-from launch.common.reporting import metadata, settings_of
+from analysis import AnalyzeSettings, load, report
+from launch.common.reporting import metadata
 from tests.support.large_runs import infos
 known = metadata() | infos(30)
-report.write_report(load(sys.argv[1]), Path(sys.argv[2]), known, settings_of(get_config()))
+report.write_report(load(sys.argv[1]), Path(sys.argv[2]), known, AnalyzeSettings())
 """
 
 
@@ -78,7 +75,7 @@ def measure(run: pathlib.Path, report: pathlib.Path, pairs: int):
     )
     loaded, *spent = timed(lambda: analysis.load(run))
     yield "  of it: load and check every score", *map("{:.1f}".format, spent), ""
-    settings = settings_of(get_config())
+    settings = analysis.AnalyzeSettings()
     _, *spent = timed(lambda: analysis.compute(loaded, {}, settings, analysis.CHAPTERS))
     yield "  of it: all tables", *map("{:.1f}".format, spent), ""
     matrices, *ours = timed(lambda: agreement(loaded))

@@ -1,1 +1,1 @@
-"""Settings as data; the only part of the engine that is imported here is `engine.settings`."""
+"""Settings and models as data: files to copy and to change. They import `engine.settings` alone."""

@@ -1,4 +1,4 @@
-"""Prompts by id, and the sets of prompts that configs select."""
+"""Prompts by id, and sets of them."""
 
 import itertools
 
@@ -48,13 +48,5 @@ def _released() -> dict[str, str]:
 # What the authors' released files call a prompt -> its id here. GE, HP and GW are their figures'.
 RELEASED = {"GE": "elo_greatest", "HP": "elo_prefer", "GW": "greatest", **_released()}
 
-# Sets that `--config=configs/sweep.py:<set>` selects (score.py and logprobs.py too).
+# Sets that `--config.prompts=<set>` names.
 SETS = {"paper": PAPER, "elo": ELO, "follow_up": FOLLOW_UP}
-
-
-def selected(selection: str) -> str:
-    """The ids of a set of prompts, comma-separated as in `--config.prompts`."""
-    if selection not in SETS:
-        allowed = ", ".join(map(repr, SETS))
-        raise ValueError(f"no set of prompts {selection!r}; allowed: {allowed}")
-    return ",".join(SETS[selection])

@@ -1,18 +1,16 @@
-"""Rewards of every token of the vocabulary as the reply.
+"""Settings of a sweep as a file: copy it, change it, and name the copy.
 
-    python -m launch.sweep --checkpoint=<dir>[,<dir>…] --run=<dir> [--config=configs/sweep.py:elo]
-    python -m launch.sweep --reward-of=<policy>,<reference> --run=<dir>
+    assay sweep <model> --run=<dir> --config=mine.py
+    assay sweep <model> --run=<dir> --config=configs/sweep.py:elo
 
-Writes run/scores. On two CPU cores a 135M-parameter model of 16 layers takes about two minutes per
-prompt. On an H200 an 8B model is limited by its matmuls: about 2 · 2 · 7e9 FLOP per token.
+What follows the colon is get_config()'s argument. `--print-config` prints all settings,
+`assay help sweep` what they mean; `assay score` and other commands take such files too.
 """
 
-from configs import common, prompts
-from engine.settings import ImplicitSettings, PromptSettings
-
-SETTINGS = (PromptSettings, *common.SCORING_ANY, ImplicitSettings)
+from typing import Any
 
 
-def get_config(selection="paper"):
-    """Every setting of `launch.sweep`, for a set of prompts of configs/prompts.py."""
-    return common.config_of(*SETTINGS, prompts=prompts.selected(selection))
+# Any: settings are of several types.
+def get_config(prompts: str = "paper") -> dict[str, Any]:
+    """The settings that differ from the command's own, under a set of prompts."""
+    return {"prompts": prompts, "mesh": {"model": 1}}

@@ -24,6 +24,12 @@ import tokenizers
 from absl import app, flags
 
 from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL, EmbeddedModel
+from engine.checkpoint.card import Checkpoint
+from engine.convert.conversion import convert_model
+from engine.convert.hub import fetch
+from engine.convert.safetensors import TensorFiles
+from engine.errors import AssayError
+from engine.text.chat_template import TemplatePolicy
 
 HEADS = Path(__file__).parent / "heads"
 ARCHITECTURES = {
@@ -43,6 +49,7 @@ CHAT_TEMPLATE = (
     "{% if not loop.last or add_generation_prompt %}{{ '\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+POLICY = TemplatePolicy(bos="template", date=None)
 # GGUF name of a layer's tensor -> Hugging Face name.
 LAYER_NAMES = {
     "attn_norm": "input_layernorm",
@@ -289,6 +296,29 @@ def build(
         for folder, model in missing:
             build_folder(folder, reader, tokenizer, model, heads)
     return folders
+
+
+def converted(root: Path, slug: str) -> Checkpoint:
+    """The checkpoint of a built folder; an existing one is kept if it was made from this folder."""
+    folder, destination = root / "hf" / slug, root / "checkpoints" / slug
+    if destination.exists():
+        if checkpoint := _current(folder, destination):
+            return checkpoint
+        shutil.rmtree(destination)
+    return convert_model(fetch(str(folder), None), destination, slug=slug, policy=POLICY)
+
+
+def _current(folder: Path, destination: Path) -> Checkpoint | None:
+    """The checkpoint at `destination`, if it is what converting `folder` would make."""
+    try:
+        checkpoint = Checkpoint.open(destination)
+        template = checkpoint.template.tokenizer.chat_template
+    except AssayError:  # written by an earlier version, or damaged
+        return None
+    card = checkpoint.card
+    same_files = dict(card.files) == TensorFiles.open(folder).hashes()
+    same = same_files and template == CHAT_TEMPLATE and card.policy == POLICY
+    return checkpoint if same else None
 
 
 DESTINATION = flags.DEFINE_string("destination", "out/demo/hf", "Parent of the model folders.")

@@ -11,7 +11,7 @@ import itertools
 import sys
 import threading
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
@@ -165,6 +165,12 @@ def progress(
 def in_words(size: float) -> str:
     """Bytes as `7.0 GiB`, or `210 MiB`."""
     return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.0f} MiB"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines; every column is as wide as its longest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def counted(number: int, what: str) -> str:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
 
-from engine import host, processes
 from engine import mesh as meshes
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import parameters
 from engine.display import in_words
@@ -49,7 +49,7 @@ class DeviceRoom(NamedTuple):
     def of(cls, mesh: Mesh) -> "DeviceRoom":
         """This machine; of several processes, that of process 0."""
         platform = mesh.devices.flat[0].platform
-        usable = processes.from_first("free memory", lambda: host.free_bytes(mesh, platform))
+        usable = processes.from_first("free memory", lambda: meshes.free_bytes(mesh, platform))
         platform = platform if platform in STEPS else "gpu"
         return cls(platform, mesh.shape["data"], mesh.shape["model"], usable)
 
@@ -333,7 +333,7 @@ def check_conversion(model: Model, destination: Path | str | None, cached: int |
                 f"free; {_WAY_OUT}"
             )
 
-    check("converting", host_bytes(model), "memory", host.free_memory())
+    check("converting", host_bytes(model), "memory", meshes.free_memory())
     size, taken = checkpoint_bytes(model), Counter[int]()
     wanted = [] if destination is None else [("the checkpoint", destination, size)]
     if cached is not None:
@@ -341,6 +341,6 @@ def check_conversion(model: Model, destination: Path | str | None, cached: int |
 
         wanted.append(("the download", HF_HUB_CACHE, max(0, size - cached)))
     for what, folder, more in wanted:
-        disk, free = host.free_disk(folder)
+        disk, free = meshes.free_disk(folder)
         taken[disk] += more  # both may go to one disk
         check(what, taken[disk], f"disk at {folder}", free)

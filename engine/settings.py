@@ -110,7 +110,11 @@ class LoadingSettings:
 class PromptSettings:
     """The prompts of a command."""
 
-    prompts: str = setting("Ids of configs/prompts.py, comma-separated.", "greatest")
+    prompts: str = setting(
+        "Prompts of configs/prompts.py, comma-separated: ids, or the sets `paper` (3), `elo` (2), "
+        "`follow_up` (54).",
+        "paper",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,15 +137,13 @@ class Settings:
     )
     part_size: int = setting(
         "Rows per part of a new result; at most two parts are recomputed after a kill.",
-        command=16384,
+        16384,
         identity=False,
     )
     self_check: int = setting(
-        "Rows per result that a plain full pass scores again.", command=16, identity=False
+        "Rows per result that a plain full pass scores again.", 16, identity=False
     )
-    seed: int = setting(
-        "Seed of the sample of rows that the self-check takes.", command=0, identity=False
-    )
+    seed: int = setting("Seed of the sample of rows that the self-check takes.", 0, identity=False)
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES)
@@ -159,13 +161,13 @@ class SweepSettings(Settings):
         "How a reply becomes token ids. `ids`: its id between the ids of the template. `text`: its "
         "text in the template, tokenised as a whole, as in the paper. `auto`: `ids`, or `text` for "
         "a template that cannot be cut around a reply.",
-        command="auto",
+        "auto",
     )
     pooling: str = setting(
         "Where the reward is read: `last`, the last id; `last_non_pad`, the last that is no pad "
         "token, as in transformers from 4.50 on; `first_pad`, before the first pad token, as in "
         "the paper; `auto`, what the conversion found.",
-        command="auto",
+        "auto",
     )
     objectives: str = setting(
         "Columns beside the reward: `none`; `values`, one per objective (ArmoRM, URM, QRM; other "
@@ -192,7 +194,7 @@ class LogprobSettings(Settings):
 
     form: str = setting(
         "A prompt is given `pretrained`, as plain text, or `chat`, in the chat template.",
-        command="pretrained",
+        "pretrained",
     )
 
     def __post_init__(self) -> None:
@@ -455,61 +457,59 @@ class Options:
     shared_trim: bool = setting(
         "Tokens of two models are the same if their strings are equal, as in the paper. True: "
         "strings that differ only in outer spaces are the same too.",
-        command=False,
+        False,
     )
     shared_fold_case: bool = setting(
-        "Strings that differ only in case are one shared token.", command=False
+        "Strings that differ only in case are one shared token.", False
     )
     shared_round_trip: bool = setting(
-        "The shared vocabulary takes only tokens that round-trip in every model.", command=False
+        "The shared vocabulary takes only tokens that round-trip in every model.", False
     )
     shared_ends: bool = setting(
         "True: also list top and bottom tokens of each model, and of the sum and difference of the "
         "prompts of `framing`, on the shared vocabulary (Tables A7-A9).",
-        command=False,
+        False,
     )
     match_trim: str = setting(
         'Whether " love" matches a lexicon\'s "love": "always", "never" (as in the paper), '
         'or "auto": "always" for mode ids and log-probabilities, "never" for mode text and '
         "imported scores. Case never counts.",
-        command="auto",
+        "auto",
     )
     afinn: str = setting(
-        'Path of an AFINN file (word, tab, value); "": the package afinn, if installed.', command=""
+        'Path of an AFINN file (word, tab, value); "": the package afinn, if installed.', ""
     )
-    frequency: str = setting('Path of a BNC word list; "": the package wordfreq.', command="")
+    frequency: str = setting('Path of a BNC word list; "": the package wordfreq.', "")
     frequency_join: str = setting(
         'How tokens find their frequency in a BNC list. "forms": word forms, summed over parts of '
         'speech. "paper": head words, and a word of several parts of speech counts once for each.',
-        command="forms",
+        "forms",
     )
-    bing: str = setting(
-        'Bing Liu lexicon (word, sentiment); "": without that analysis.', command=""
-    )
-    identity: str = setting("More identity terms: CSV (word, group, axis, stem).", command="")
+    bing: str = setting('Bing Liu lexicon (word, sentiment); "": without that analysis.', "")
+    identity: str = setting("More identity terms: CSV (word, group, axis, stem).", "")
     categories: str = setting(
-        'CSV of words (word, category, and scale if several); "": the built-in list.', command=""
+        'CSV of words (word, category, and scale if several); "": the built-in list.', ""
     )
     questions: str = setting(
         'CSV of what prompts ask for (prompt, question, framing); "": read from their texts alone.',
-        command="",
+        "",
     )
     framing: tuple[str, str] = setting(
         'Prompts of good and bad; "greatest" replaces the first where it was not scored.',
-        command=("best", "worst"),
+        ("best", "worst"),
     )
     humans_matches: int = setting(
         "Items that people compared less often are left out of the comparison with people; 0 keeps "
         "all, as the paper does.",
-        command=50,
+        50,
     )
     humans_in_median: bool = setting(
-        "The models' median rank includes the human ranks, as in the released code.", command=False
+        "The models' median rank includes the human ranks, as in the released code.", False
     )
-    rbo_p: float = setting("Persistence of rank-biased overlap, in (0, 1).", command=0.9)
-    permutations: int = setting("Draws of each permutation test.", command=9_999)
-    bootstraps: int = setting("Draws of each bootstrap interval.", command=2_000)
-    seed: int = setting("Seed of all draws.", command=0)
+    rbo_p: float = setting("Persistence of rank-biased overlap, in (0, 1).", 0.9)
+    permutations: int = setting("Draws of each permutation test.", 9_999)
+    bootstraps: int = setting("Draws of each bootstrap interval.", 2_000)
+    seed: int = setting("Seed of all draws.", 0)
 
     def __post_init__(self) -> None:
         for key in _SWITCHES:
@@ -537,12 +537,12 @@ class Options:
 class AnalyzeSettings:
     """Settings of one report."""
 
-    top: int = setting("Tokens per end in the tables.", command=20)
-    figure_top: int = setting("Tokens per end in charts and lists; at most `top`.", command=10)
-    page_prompts: int = setting("Prompts that most sections show; the tables hold all.", command=6)
+    top: int = setting("Tokens per end in the tables.", 20)
+    figure_top: int = setting("Tokens per end in charts and lists; at most `top`.", 10)
+    page_prompts: int = setting("Prompts that most sections show; the tables hold all.", 6)
     figures: str = setting("Kinds of files of charts, comma-separated: `svg`, `png`, `pdf`.", "svg")
-    allow_incomplete: bool = setting("Also report on a sweep that has not finished.", command=False)
-    options: Options = setting("Choices of the analyses.")
+    allow_incomplete: bool = setting("Also report on a sweep that has not finished.", False)
+    options: Options = setting("Choices of the analyses.", Options())
 
     def __post_init__(self) -> None:
         for key in ("top", "figure_top", "page_prompts"):
@@ -565,13 +565,13 @@ class AnalyzeSettings:
 class Limits:
     """What two models may differ by."""
 
-    kendall: float = setting("Least Kendall's τ-b of the two rankings of tokens.", command=0.9)
-    ends: int = setting("Tokens at each end that are compared.", command=100)
-    kept: float = setting("Least share of them that is still at that end.", command=0.8)
+    kendall: float = setting("Least Kendall's τ-b of the two rankings of tokens.", 0.9)
+    ends: int = setting("Tokens at each end that are compared.", 100)
+    kept: float = setting("Least share of them that is still at that end.", 0.8)
     words: float = setting(
         "Largest significant (q < .05) shift of the mean percentile of a kind of words, either "
         "way; 0.05: five percentile points.",
-        command=0.05,
+        0.05,
     )
     accuracy: float = setting("Least share of pairs of --items that --after judges as people.", 0.5)
 
@@ -618,7 +618,6 @@ class DemoSettings(PromptSettings):
 
     root: str = setting("hf/, checkpoints/, run/ and report/ lie below it.", "out/demo")
     models: str = setting('Slugs of demo/embedded_models.py, comma-separated; "": all.', "")
-    more_prompts: str = setting("Prompts that --all adds, as `prompts`.", "")
     words: str = setting(
         'The words of a .csv (column `word`), scored under `word_prompts`; "": no words. The '
         "default is the built-in word categories.",
@@ -626,12 +625,5 @@ class DemoSettings(PromptSettings):
     )
     word_prompts: str = setting("The prompts of the words.", "")
     language_model: bool = setting("Log-probabilities of the trunks' language model.", True)
-    searched: int = setting(
-        "Models that are searched: the first, and with --all those after it; 0: none.", 2
-    )
+    searched: int = setting("Models that are searched, from the first; 0: none.", 1)
     search: SearchSettings = setting("A search of each under the first prompt", like="assay search")
-    certified: SearchSettings = setting(
-        "The best reply of three of the words by the first of them", like="assay search"
-    )
-    compared: str = setting("Two slugs of `models` that are compared as by `assay diff`.", "")
-    limits: Limits = setting("Of that comparison.")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from engine import processes
 from engine.errors import AssayError
-from launch.common.text import escape_unencodable, folder_gone, nearest, show
+from launch.common.text import escape_unencodable, nearest, show
 
 # Listed here, so that the list needs no import of a command: most of them import jax.
 COMMANDS = {
@@ -66,11 +66,6 @@ def _run(module: str, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:  # outside of `command.run`, which says the same
         print(f"{module}: {processes.stopped(module)}", file=sys.stderr)
         return processes.INTERRUPTED
-    except OSError as error:  # transformers asks for the working folder when it is imported
-        if not (gone := folder_gone(error)):
-            raise
-        print(f"{module}: {gone}", file=sys.stderr)
-        return processes.REFUSED
 
 
 def _listing() -> str:

@@ -13,11 +13,11 @@ import sys
 from absl import flags
 from absl.flags import FlagValues
 
-from engine.display import counted, in_words
+from engine.display import aligned, counted, in_words
 from engine.errors import AssayError
 from engine.sources import cache as models
 from launch.common import command
-from launch.common.text import aligned, nearest
+from launch.common.text import nearest
 
 _ALL = "true"  # what absl makes of a flag without a value
 
@@ -63,7 +63,7 @@ def cache(given: command.Given) -> command.CommandResult:
     return command.CommandResult(said, lambda: {"removed": [entry.name for entry in removed]})
 
 
-COMMAND = command.Command("cache", cache, __doc__, [define_flags], config=False)
+COMMAND = command.Command("cache", cache, __doc__, [define_flags])
 main = COMMAND.main
 
 

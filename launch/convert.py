@@ -1,6 +1,7 @@
 """Converts a Hugging Face reward or language model to an Assay checkpoint.
 
-See configs/convert.py.
+A source that `assay models` lists takes its revision, template policy and expected size from there;
+every setting below that is given overrides the entry.
 """
 
 import sys
@@ -11,6 +12,7 @@ from engine.settings import ConvertSettings
 from engine.sources import convert as converting
 from engine.sources import resolve
 from launch.common import command
+from launch.common.config import CommandSettings, made
 
 _FLAGS = {
     "source": (None, "A folder in Hugging Face format, an adapter of peft, or a hub id of either."),
@@ -25,7 +27,7 @@ _FLAGS = {
 
 def convert(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
-    settings = ConvertSettings(**given.config)
+    settings = made(ConvertSettings, given.config)
     destination = storage.path_of(command.paths(given, "checkpoint")[0])
     name, revision = resolve.split(command.paths(given, "source")[0])
     spec = known_models.find(resolve.place_of(name))
@@ -53,7 +55,9 @@ def convert(given: command.Given) -> command.CommandResult:
     return command.CommandResult(said, lambda: facts)
 
 
-COMMAND = command.Command("convert", convert, __doc__, [_FLAGS])
+COMMAND = command.Command(
+    "convert", convert, __doc__, [_FLAGS], settings=CommandSettings(ConvertSettings)
+)
 main = COMMAND.main
 
 

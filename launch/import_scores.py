@@ -18,7 +18,7 @@ imported again, and more files may be imported into the same run.
 
 import sys
 
-from launch.common import command, locking
+from launch.common import command
 from launch.common.released_files import Choices
 from launch.common.released_scores import import_scores as import_files
 
@@ -39,17 +39,11 @@ def import_scores(given: command.Given) -> str:
     source, run = (command.paths(given, flag)[0] for flag in ("source", "run"))
     of_files = set(_FLAGS) - {"source", "run"}
     choices = Choices(**{name: given[name].value for name in of_files})
-    with locking.run_lock(given, run, "import_scores"):
+    with command.run_lock("import_scores", run, wait=given.wait):
         return import_files(source, run, choices)
 
 
-COMMAND = command.Command(
-    "import_scores",
-    import_scores,
-    __doc__,
-    (_FLAGS, locking.WAIT),
-    config=False,
-)
+COMMAND = command.Command("import_scores", import_scores, __doc__, (_FLAGS, command.WAIT))
 main = COMMAND.main
 
 

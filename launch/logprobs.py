@@ -1,13 +1,20 @@
-"""Log-probabilities of a language model's next token, or of a list of replies (`--items`).
+r"""Log-probabilities of a language model: of every next token, or of a list of replies.
 
-See configs/logprobs.py.
+Writes run/logprobs, or with --items run/item_logprobs/<list>. Natural logarithms. The whole
+vocabulary takes one pass over the prompt: seconds.
+
+A prompt has one of two forms. `pretrained`: the plain text `User: <prompt>\nAssistant:`, with the
+special tokens that the tokenizer adds to any text; a reply follows after a space. `chat`: the chat
+template with its generation prompt; a reply follows directly. No end-of-turn token is counted. In
+chat form the prompt `greatest` is called `greatest.chat`, so that a run can hold both forms.
 """
 
 import sys
 
-from engine.settings import LogprobSettings
+from engine.settings import LoadingSettings, LogprobSettings, PromptSettings, SourceSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
-from launch.common import command, inputs, locking, scoring, sharding
+from launch.common import command, inputs, scoring, sharding
+from launch.common.config import CommandSettings
 
 
 def logprobs(given: command.Given) -> command.CommandResult:
@@ -15,10 +22,9 @@ def logprobs(given: command.Given) -> command.CommandResult:
     items = inputs.list_given(given) if inputs.has_list(given) else None
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=items is None)
-    common, mesh = scoring.shared_settings(given.config, models)
-    settings = LogprobSettings(form=given.config.form, **common)
+    settings, mesh = scoring.settings(LogprobSettings, given.config, models)
     on_outcomes = sharding.show_models(given)
-    with locking.run_lock(given, run, "logprobs"):
+    with command.run_lock("logprobs", run, wait=given.wait):
         new = sweep_logprobs(
             models, prompts, run, settings, mesh, items=items, on_outcomes=on_outcomes
         )
@@ -27,7 +33,12 @@ def logprobs(given: command.Given) -> command.CommandResult:
 
 
 COMMAND = command.Command(
-    "logprobs", logprobs, __doc__, (*scoring.FLAGS, sharding.SHARD, inputs.FLAGS), "checkpoint"
+    "logprobs",
+    logprobs,
+    __doc__,
+    (*scoring.FLAGS, sharding.SHARD, inputs.FLAGS),
+    "checkpoint",
+    CommandSettings(PromptSettings, LogprobSettings, LoadingSettings, SourceSettings),
 )
 main = COMMAND.main
 

@@ -9,8 +9,8 @@ import textwrap
 
 from configs import known_models
 from engine.convert import gates, hf_families
+from engine.display import aligned
 from launch.common import command
-from launch.common.text import aligned
 
 _TABLES = {
     "Reward models of the paper": known_models.MODELS,
@@ -75,7 +75,7 @@ def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:
     return (*model, *policy), ("", spec.hub_id, revision, spec.dtype)
 
 
-COMMAND = command.Command("models", lambda given: table(), __doc__, config=False)
+COMMAND = command.Command("models", lambda given: table(), __doc__)
 main = COMMAND.main
 
 

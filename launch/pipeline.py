@@ -1,7 +1,7 @@
 """Pipelines: lists of steps, each of which keeps finished work and resumes by itself.
 
-`assay report`, `assay demo` and `assay reproduce` are the lists `STEPS` of their modules: a new
-step is a function and one line there. The steps here are those of more than one list.
+`assay report` and `assay demo` are the lists `STEPS` of their modules: a new step is a function and
+one line there. The steps here are those of both lists.
 """
 
 import dataclasses
@@ -11,12 +11,12 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from etils import epath
-from jax.sharding import Mesh
+from ml_collections import ConfigDict
 
 from engine.checkpoint.card import Checkpoint
 from engine.display import counted
 from engine.lists.files import ConversationList
-from engine.settings import LogprobSettings, SweepSettings
+from engine.settings import AUTO, LogprobSettings, SweepSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import inputs, scoring, text
@@ -30,20 +30,31 @@ Step = Callable[[Work, Say], None]
 class Scored:
     """What the steps below take, and what they have made so far."""
 
+    config: ConfigDict  # of the command
     root: epath.Path  # folder of everything that is written
     prompts: Mapping[str, str]  # prompt id -> text, of the sweeps
     # Name of the list of replies, and the replies; None for none.
     items: tuple[str, Sequence[str]] | None
     word_prompts: Mapping[str, str]  # prompt id -> text, of the list
-    settings: SweepSettings  # of the reward models' sweeps
-    word_settings: SweepSettings  # of the reward models' lists
-    logprobs: LogprobSettings  # of the language models
-    mesh: Mesh
     # A list whose rows have prompts of their own, or None.
     conversations_list: ConversationList | None = None
     models: Sequence[Checkpoint] = ()  # checkpoints of the reward models
     language: Sequence[Checkpoint] = ()  # those of the language models
     new: int = 0  # rewards and log-probabilities that this call has computed
+
+    def __post_init__(self) -> None:
+        self.settle()
+
+    def settle(self) -> None:
+        """Reads the settings for the models that are there; `auto`'s dtype depends on them.
+
+        Raises AssayError for a value that is not allowed, whatever the models.
+        """
+        scoring.verify_setting(self.config)
+        self.settings, self.mesh = scoring.settings(SweepSettings, self.config, self.models)
+        mode = "text" if self.settings.mode == AUTO else self.settings.mode  # as `assay score`
+        self.word_settings = dataclasses.replace(self.settings, mode=mode, lens=False)
+        self.logprobs, _ = scoring.settings(LogprobSettings, self.config, self.language)
 
     @property
     def run(self) -> str:
@@ -77,8 +88,9 @@ def judge(work: Scored, say: Say) -> None:
     if listed is None:
         return
     say(f"scoring {listed.size_in_words} of {listed.name} under their own prompts")
-    where = (work.run, work.word_settings, work.mesh)
-    work.new += inputs.score(work.models, listed, *where, scoring.show_models)
+    where, show = (None, work.run, work.word_settings, work.mesh), scoring.show_models
+    work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=listed[:3])
+    inputs.record(listed, work.run, [model.card.slug for model in work.models])
 
 
 def logprobs(work: Scored, say: Say) -> None:
@@ -108,26 +120,6 @@ def run(
     steps = [step for step in steps if asked.get(step, True)]
     for number, step in enumerate(steps, 1):
         step(work, functools.partial(_say_after, f"{number}/{len(steps)} "))
-
-
-def run_each(
-    steps: Sequence[Step[Work]], works: Mapping[str, Callable[[], Work]]
-) -> dict[str, str]:
-    """Runs the steps for each model by name; one that fails does not stop the next.
-
-    What the steps take is made when they begin. Returns why each failed, "" where it did not.
-    """
-    failures = dict.fromkeys(works, "")
-    for number, (name, make) in enumerate(works.items(), 1):
-        text.say(f"[{number}/{len(works)}] {name}")
-        try:
-            work = make()
-            for step in steps:
-                step(work, functools.partial(_say_after, f"{name}: "))
-        except Exception as error:  # whatever it is, the other models need not wait for it
-            failures[name] = text.one_line(error)
-            text.say(f"{name}: {failures[name]}; going on with the other models")
-    return failures
 
 
 def _say_after(prefix: str, line: str) -> None:

@@ -1,6 +1,7 @@
-"""Prints how much memory of a device a model needs. See configs/plan.py and docs/planning.md.
+"""Prints what a model needs of a device's memory, on devices that need not be at hand.
 
-Nothing is loaded: memory follows from the model's shapes.
+Nothing is loaded or written: memory follows from the model's shapes (docs/planning.md). The
+settings are those of the sweep that is planned.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from engine.checkpoint.card import CARD, Checkpoint
 from engine.convert.hf_config import text_model
 from engine.convert.hub import fetch_config
 from engine.convert.safetensors import read_json
-from engine.display import in_words
+from engine.display import aligned, in_words
 from engine.errors import AssayError, prefixed
 from engine.mesh import build_mesh
 from engine.planning import (
@@ -28,11 +29,11 @@ from engine.planning import (
 )
 from engine.runs import storage
 from engine.scoring.reward_passes import dtype_named
-from engine.settings import check_integer
+from engine.settings import AUTO, PlanSettings, Settings, check_integer
 from engine.sources.convert import model_of_config
 from engine.sources.resolve import RULE, hub_id
 from launch.common import command, scoring
-from launch.common.text import aligned
+from launch.common.config import CommandSettings
 
 _FLAGS = {
     "source": (
@@ -79,20 +80,22 @@ def model_of_source(source: str) -> Model:
 def _planned(given: command.Given, source: str) -> tuple[str, dict[str, Any]]:
     """The table of one model, and what it says for --json."""
     config, model = given.config, model_of_source(source)
+    decoder, step = model.config, scoring.step_size(config.step_size)
     check_integer("self_check", config.self_check, 1)
     for name in ("prefix", "own"):
-        if not 1 <= config[name] <= model.config.max_positions:
-            most = f"{model.config.max_positions}, the model's longest"
+        if not 1 <= config[name] <= decoder.max_positions:
+            most = f"{decoder.max_positions}, the model's longest"
             raise AssayError(f"{name}={config[name]}; allowed: 1 to {most}")
-    work = SweepWork(
-        prefix=config.prefix,
-        own=config.own,
-        step_size=scoring.step_size(config.step_size),
-        self_check=config.self_check,
-    )
-    dtype = None if config.dtype == "auto" else str(dtype_named(config.dtype))
+    sizes = {name: config[name] for name in ("prefix", "own", "self_check")}
+    work = SweepWork(step_size=step, **sizes)
+    dtype = None if config.dtype == AUTO else str(dtype_named(config.dtype))
     rooms = [DeviceRoom(kind, 1, size) for kind, sizes in _AXES.items() for size in sizes]
-    rows = [_row(model, room, dtype, work) for room in rooms if _divides(model, room.model)]
+    divided = decoder.num_heads, decoder.ffn_width  # by the axis `model`
+    rows = [
+        _row(model, room, dtype, work)
+        for room in rooms
+        if not any(width % room.model for width in divided)
+    ]
     here = DeviceRoom.of(build_mesh())
     placed = model.on(here, dtype)
     step = fitting_step(placed, work)
@@ -106,12 +109,7 @@ def _planned(given: command.Given, source: str) -> tuple[str, dict[str, Any]]:
         "here": {"platform": here.platform, "free_bytes": here.usable, "fits": not reason},
     }
     said = reason or f"fits, with a step of {step:,} ({in_words(here.usable)} are free)"
-    return "\n".join([_text(model, work, rows), "", f"here ({here.platform}): {said}"]), facts
-
-
-def _divides(model: Model, size: int) -> bool:
-    """Whether devices along the axis `model` can share the decoder."""
-    return model.config.num_heads % size == 0 and model.config.ffn_width % size == 0
+    return f"{_text(model, work, rows)}\n\nhere ({here.platform}): {said}", facts
 
 
 def _row(model: Model, room: DeviceRoom, dtype: str | None, work: SweepWork) -> dict[str, Any]:
@@ -137,20 +135,25 @@ def _text(model: Model, work: SweepWork, rows: list[dict[str, Any]]) -> str:
         held = {name: in_words(size) for name, size in row["device_bytes"].items()}
         cells = [row["device"], str(row["mesh_model"]), row["dtype"], held["weights"]]
         table.append([*cells, held["prefix"], f"{row['step_size']:,}", held["step"], held["total"]])
-    return "\n".join(
-        [
-            f"{model.name}: {config.num_layers} layers of width {config.width:,}, "
-            f"{config.vocab_size:,} tokens, {weights} of weights in {model.stored}",
-            f"converting it: {in_words(host_bytes(model))} of host memory; {weights} of disk "
-            f"for the source and {weights} for the checkpoint",
-            f"each device needs, with prompts of {work.prefix} positions and candidates of "
-            f"{work.own}:\n",
-            *aligned(table),
-        ]
-    )
+    lines = [
+        f"{model.name}: {config.num_layers} layers of width {config.width:,}, "
+        f"{config.vocab_size:,} tokens, {weights} of weights in {model.stored}",
+        f"converting it: {in_words(host_bytes(model))} of host memory; {weights} of disk "
+        f"for the source and {weights} for the checkpoint",
+        f"each device needs, with prompts of {work.prefix} positions and candidates of "
+        f"{work.own}:\n",
+    ]
+    return "\n".join([*lines, *aligned(table)])
 
 
-COMMAND = command.Command("plan", report, __doc__, [_FLAGS], "source")
+COMMAND = command.Command(
+    "plan",
+    report,
+    __doc__,
+    [_FLAGS],
+    "source",
+    CommandSettings(PlanSettings, Settings, without=["check_memory", "part_size", "seed"]),
+)
 main = COMMAND.main
 
 

@@ -2,39 +2,38 @@
 
 Each model is a hub id, a folder in Hugging Face format, or a checkpoint. What is no checkpoint is
 converted into the cache (`assay cache`). The tokens that each model likes most and least are
-printed as soon as they are known. A call that was stopped goes on when it is made again.
+printed as soon as they are known. On two CPU cores a model of 135M parameters takes about a minute
+per prompt; `assay plan` says how much memory a larger one needs. A call that was stopped goes on
+when it is made again.
 """
 
 import dataclasses
 import itertools
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from etils import epath
-from ml_collections import ConfigDict
 
 import analysis
 from analysis.report import facts
 from configs import known_models
-from engine.checkpoint.card import LANGUAGE, Checkpoint
-from engine.display import counted, in_words
+from engine.checkpoint.card import LANGUAGE
+from engine.display import counted
 from engine.errors import AssayError
-from engine.planning import DeviceRoom, Model, SweepWork, account, fitting_step, refusal
 from engine.runs import storage
-from engine.settings import AUTO, AnalyzeSettings, LogprobSettings
+from engine.settings import AnalyzeSettings, LogprobSettings, PromptSettings, ReportSettings
 from engine.sources.resolve import name_of, with_distinct_names
 from launch import pipeline
 from launch.common import (
     command,
     inputs,
-    locking,
     reporting,
     scoring,
     sources,
 )
+from launch.common.config import SCORING_ANY, CommandSettings
 from launch.pipeline import Say
 
 _NAMED = 3  # models whose names the default of --out holds
@@ -54,30 +53,30 @@ _FLAGS = {
 class Report(pipeline.Scored):
     """What a report needs, and what its steps have made so far."""
 
-    given: command.Given  # the parsed flags, of which the first step reads the models
+    names: Sequence[str]  # of the reward models, as the command line has them
+    languages: Sequence[str]  # of the language models
     analyze: AnalyzeSettings  # settings of the page
     page: epath.Path | None = None  # the page, once it is written
 
 
 def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
-    root = storage.path_of(given.out or _default_out(command.paths(given, "checkpoint")))
+    names, prompts = command.paths(given, "checkpoint"), scoring.prompts(given)
     listed = inputs.given_list(given, sweeps=True) if inputs.has_list(given) else None
     alone = given.items is not None and listed is None  # replies without prompts of their own
-    prompts, chosen = scoring.prompts(given), _settings(given.config, [], [])
     work = Report(
-        root=root,
+        config=given.config,
+        root=storage.path_of(given.out or _default_out(names)),
         prompts=prompts,
         items=inputs.list_given(given) if alone else None,
         word_prompts=prompts,
         conversations_list=listed,
-        given=given,
+        names=names,
+        languages=given.language_model,
         analyze=reporting.settings_of(given.config.analyze),
-        **chosen,
     )
-    languages = given.language_model
-    asked = {pipeline.score: alone, pipeline.judge: listed, pipeline.logprobs: languages}
-    with locking.run_lock(given, work.run, "report"):
+    asked = {pipeline.score: alone, pipeline.judge: listed, pipeline.logprobs: work.languages}
+    with command.run_lock("report", work.run, wait=given.wait):
         pipeline.run(STEPS, work, asked)
         run = analysis.load(work.run)
     slugs = [model.card.slug for model in work.models]
@@ -97,22 +96,6 @@ def report(given: command.Given) -> command.CommandResult:
     return command.CommandResult("\n".join([*words, f"report: {work.page}"]), json_facts)
 
 
-# Any: settings are of several types.
-def _settings(
-    config: ConfigDict, models: Sequence[Checkpoint], language: Sequence[Checkpoint]
-) -> dict[str, Any]:
-    """The settings of each kind of step; `auto`'s dtype depends on the models."""
-    settings, mesh = scoring.settings(config, models)
-    common, _ = scoring.shared_settings(config, language)
-    mode = "text" if settings.mode == AUTO else settings.mode  # as of `assay score`
-    return {
-        "mesh": mesh,
-        "settings": settings,
-        "word_settings": dataclasses.replace(settings, mode=mode, lens=False),
-        "logprobs": LogprobSettings(form=config.form, **common),
-    }
-
-
 def _default_out(names: Sequence[str]) -> str:
     known = [name_of(name.partition("@")[0], known_models.find) for name in names]
     more = [f"{len(known) - _NAMED}-more"] if len(known) > _NAMED else []
@@ -121,14 +104,12 @@ def _default_out(names: Sequence[str]) -> str:
 
 def convert(work: Report, say: Say) -> None:
     """Opens the models; those that are no checkpoints are fetched and converted."""
-    given = work.given
-    names, languages = command.paths(given, "checkpoint"), given.language_model
-    say(f"opening {counted(len(names) + len(languages), 'model')}")
-    verify = scoring.verify_setting(given.config)
-    models = sources.checkpoints(names, given.config, verify)
-    models += sources.opened(languages, given.config, verify, plain=True)
-    models = with_distinct_names([*names, *languages], models, known_models.find)
-    work.models, work.language = models[: len(names)], models[len(names) :]
+    every, verify = [*work.names, *work.languages], scoring.verify_setting(work.config)
+    say(f"opening {counted(len(every), 'model')}")
+    models = sources.checkpoints(work.names, work.config, verify)
+    models += sources.opened(work.languages, work.config, verify, plain=True)
+    models = with_distinct_names(every, models, known_models.find)
+    work.models, work.language = models[: len(work.names)], models[len(work.names) :]
     for model in work.models:
         if model.card.kind == LANGUAGE:
             raise AssayError(
@@ -140,23 +121,7 @@ def convert(work: Report, say: Say) -> None:
         model.expect(LANGUAGE)
     if work.conversations_list is not None:  # before a sweep that may take hours
         inputs.check_rendering(work.models, work.conversations_list)
-    for name, value in _settings(given.config, work.models, work.language).items():
-        setattr(work, name, value)
-
-
-def check_memory(work: Report, say: Say) -> None:
-    """Says what each model takes here; with `check_memory`, refuses one that is too large."""
-    room = DeviceRoom.of(work.mesh)
-    kinds = ((work.models, work.settings), (work.language, work.logprobs))
-    for model, settings in ((model, settings) for models, settings in kinds for model in models):
-        placed = Model.of([model]).on(room, settings.dtype)
-        sweep = SweepWork(step_size=settings.step_size, self_check=settings.self_check)
-        sweep = dataclasses.replace(sweep, step_size=fitting_step(placed, sweep))
-        needed, reason = account(placed, sweep), refusal(placed, sweep)
-        if reason and settings.check_memory:
-            raise AssayError(reason)
-        free = f" of {in_words(room.usable)} that are free" if room.usable < math.inf else ""
-        say(f"{model.card.slug}: {in_words(needed.total)} of memory in {settings.dtype}{free}")
+    work.settle()
 
 
 def write_report(work: Report, say: Say) -> None:
@@ -168,7 +133,6 @@ def write_report(work: Report, say: Say) -> None:
 
 STEPS: Sequence[pipeline.Step[Report]] = (
     convert,
-    check_memory,
     pipeline.sweep,
     pipeline.score,
     pipeline.judge,
@@ -181,8 +145,9 @@ COMMAND = command.Command(
     "report",
     report,
     __doc__,
-    (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, locking.WAIT),
+    (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, command.WAIT),
     "checkpoint",
+    CommandSettings(ReportSettings, PromptSettings, LogprobSettings, *SCORING_ANY),
 )
 main = COMMAND.main
 

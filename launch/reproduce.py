@@ -1,15 +1,16 @@
-"""Scores the paper's ten reward models in its conventions, and writes one report.
+"""Scores the paper's ten reward models as the paper did, and writes one report.
 
+Writes run/ and report/ below --root; the section "The paper's numbers" compares number by number.
 Each model is converted into <root>/checkpoints, fetched first where --source-dir is not given. One
 that fails does not stop the others; the exit status is then 1. A call that was stopped goes on.
 """
 
 import dataclasses
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from etils import epath
 from ml_collections import ConfigDict
 
 import analysis
@@ -17,18 +18,33 @@ from analysis import report
 from configs import known_models
 from configs.known_models import ModelSpec
 from configs.prompts import ELO
+from engine.display import aligned
 from engine.errors import AssayError
 from engine.lists.files import list_name
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
-from engine.settings import ConvertSettings, LogprobSettings, check_choice
-from launch import pipeline
-from launch.common import command, inputs, locking, reporting, scoring, sources
+from engine.settings import (
+    ConvertSettings,
+    PromptSettings,
+    ReportSettings,
+    SweepSettings,
+    check_choice,
+)
+from engine.sweep.reward_jobs import sweep_rewards
+from launch.common import command, inputs, reporting, scoring, sources
+from launch.common.config import SCORING, CommandSettings
 from launch.common.released_files import people, read
-from launch.common.text import aligned
-from launch.pipeline import Say
+from launch.common.text import one_line, say
 
 _ITEMS = "elo_greatest"  # prompt of the items
+# What the paper's analysis counts; docs/reproduce-the-paper.md says what the default is.
+OPTIONS = {
+    "match_trim": "never",
+    "frequency_join": "paper",
+    "humans_matches": 0,
+    "humans_in_median": True,
+    "shared_ends": True,
+}
 _FLAGS = {
     "root": (None, "Folder of everything that is written, new or of an earlier call."),
     "source-dir": (
@@ -42,59 +58,51 @@ _FLAGS = {
 }
 
 
-@dataclasses.dataclass(kw_only=True)
-class PaperModel(pipeline.Scored):
-    """What the steps of one model take."""
-
-    spec: ModelSpec
-    source: str  # folder or hub id
-    config: ConfigDict  # of configs/reproduce.py
-
-
 def reproduce(given: command.Given) -> command.CommandResult:
-    """Flags -> plan, or the steps of each model and the report."""
+    """Flags -> plan, or the scores of each model and the report."""
     root = storage.path_of(command.paths(given, "root")[0])
     folder, run, config = given["source-dir"].value, root / "run", given.config
     found = _at_hand(given.models, None if folder is None else Path(folder))
     if given.plan:
         rows = [(s.nickname, f"{s.size_b:g}B", source) for s, source in found.items()]
         return command.CommandResult("\n".join(aligned([("model", "size", "source"), *rows])))
-    page_settings = reporting.settings_of(config.analyze)
+    page_settings, failures = reporting.settings_of(config.analyze), {s.nickname: "" for s in found}
+    prompts = scoring.chosen_prompts(config.prompts, ())
     humans = people(read(Path(given.elo))) if given.elo else None
     listed = list_name(Path(given.elo)) if given.elo else ""
-    settings, mesh = scoring.settings(config, [])
-    make = partial(
-        PaperModel,
-        root=root,
-        prompts=scoring.chosen_prompts(config.prompts, ()),
-        items=None if humans is None else (listed, humans["item"].to_list()),
-        word_prompts={_ITEMS: ELO[_ITEMS]},
-        settings=settings,
-        word_settings=settings,
-        logprobs=LogprobSettings(form="chat", **scoring.shared_settings(config, [])[0]),
-        mesh=mesh,
-        config=config,
-    )
-    works = {spec.nickname: partial(make, spec=spec, source=at) for spec, at in found.items()}
-    with locking.run_lock(given, str(run), "reproduce"):
+    items = None if humans is None else (listed, humans["item"].to_list())
+    scoring.settings(SweepSettings, config, [])  # refuses a value before anything is written
+    with command.run_lock("reproduce", str(run), wait=given.wait):
         allowed = "the same file as before, or another --root"
         known = humans is None or inputs.has_human_ranks(run, listed, humans, allowed)
-        failures = pipeline.run_each(STEPS, works)
+        for number, (spec, source) in enumerate(found.items(), 1):
+            say(f"[{number}/{len(found)}] {spec.nickname}")
+            try:
+                _score(spec, source, root, config, prompts, items)
+            except Exception as error:  # whatever it is, the other models need not wait for it
+                failures[spec.nickname] = one_line(error)
+                say(f"{spec.nickname}: {one_line(error)}; going on with the other models")
         failed = [f"{name} ({why})" for name, why in failures.items() if why]
-        said = f"{len(failed)} of {len(works)} models failed: {'; '.join(failed)}\n" * bool(failed)
-        if len(failed) == len(works):
+        said = f"{len(failed)} of {len(found)} models failed: {'; '.join(failed)}\n" * bool(failed)
+        if len(failed) == len(found):
             return command.CommandResult(said.strip(), exit_status=1)
         if humans is not None and not known:
             RunFolder.open(str(run)).save({schema.humans_path(listed): humans})
         scored = analysis.load(run, finished_only=True)
         page = report.write_report(scored, root / "report", reporting.metadata(), page_settings)
     facts = {"page": str(page), "failures": failures}
-    return command.CommandResult(f"{said}report: {page}", lambda: facts, 1 if failed else 0)
+    return command.CommandResult(f"{said}report: {page}", lambda: facts, int(bool(failed)))
 
 
-def convert(work: PaperModel, say: Say) -> None:
-    """Opens the model in the paper's conventions; it is converted where that was not done yet."""
-    spec, config = work.spec, work.config
+def _score(
+    spec: ModelSpec,
+    source: str,
+    root: epath.Path,
+    config: ConfigDict,
+    prompts: Mapping[str, str],
+    items: tuple[str, Sequence[str]] | None,
+) -> None:
+    """Scores a model in the paper's conventions; it is converted where that was not done yet."""
     chosen = ConvertSettings(
         slug=spec.slug,
         bos="double",
@@ -102,18 +110,17 @@ def convert(work: PaperModel, say: Say) -> None:
         head="urm-helpfulness" if spec.head == "urm" else "",
         softcap=False,
     )
-    own = {"base": "", "cache": f"{work.root}/checkpoints", "convert": dataclasses.asdict(chosen)}
-    verify = scoring.verify_setting(config)
-    [model] = work.models = sources.checkpoints(
-        [work.source], ConfigDict({**config, **own}), verify
-    )
-    settings, work.mesh = scoring.settings(config, [model])
+    own = {"base": "", "cache": f"{root}/checkpoints", "convert": dataclasses.asdict(chosen)}
+    how = ConfigDict({**config, **own}), scoring.verify_setting(config)
+    [model] = sources.checkpoints([source], *how)
+    settings, mesh = scoring.settings(SweepSettings, config, [model])
     if model.card.pad_token_id is None:
         settings = dataclasses.replace(settings, pooling="last")
-    work.settings = work.word_settings = settings
-
-
-STEPS: Sequence[pipeline.Step[PaperModel]] = (convert, pipeline.sweep, pipeline.score)
+    where = (str(root / "run"), settings, mesh)
+    sweep_rewards([model], prompts, *where, scoring.show_extremes)
+    if items is not None:
+        each = {_ITEMS: ELO[_ITEMS]}
+        sweep_rewards([model], each, *where, on_outcomes=scoring.show_first_rows, items=items)
 
 
 def _at_hand(slugs: Sequence[str], folder: Path | None) -> dict[ModelSpec, str]:
@@ -137,7 +144,21 @@ def _at_hand(slugs: Sequence[str], folder: Path | None) -> dict[ModelSpec, str]:
     return found
 
 
-COMMAND = command.Command("reproduce", reproduce, __doc__, (_FLAGS, locking.WAIT))
+COMMAND = command.Command(
+    "reproduce",
+    reproduce,
+    __doc__,
+    (_FLAGS, command.WAIT),
+    settings=CommandSettings(
+        ReportSettings,
+        PromptSettings,
+        *SCORING,
+        without=["lens"],
+        mode="text",
+        pooling="first_pad",
+        analyze={"options": OPTIONS},
+    ),
+)
 main = COMMAND.main
 
 

@@ -1,16 +1,16 @@
-"""Scores a list of replies of any length, or pairs of replies. See configs/score.py.
+"""Scores a list of replies of any length, or pairs of replies.
 
 The rows of --items may have prompts of their own (docs/pairs.md): prompt and reply; prompt, chosen
-and rejected; messages. Such a file is scored under its prompts alone.
+and rejected; messages. Such a file is scored under its prompts alone. Writes run/items/<list>, or
+run/conversations/<list> where the rows have prompts.
 """
 
 import sys
-from collections.abc import Sequence
 
-from engine.checkpoint.card import Checkpoint
-from engine.lists.files import ConversationList
+from engine.settings import ImplicitSettings, PromptSettings, SweepSettings
 from engine.sweep.reward_jobs import sweep_rewards
-from launch.common import command, inputs, locking, scoring, sharding
+from launch.common import command, inputs, scoring, sharding
+from launch.common.config import SCORING_ANY, CommandSettings
 
 
 def score(given: command.Given) -> command.CommandResult:
@@ -21,28 +21,21 @@ def score(given: command.Given) -> command.CommandResult:
 
         return implicit.computed(given, "score", listed or inputs.list_given(given))
     run, models, prompts = scoring.inputs(given)
-    if listed is not None:
-        return _score_conversations(given, listed, run, models)
-    name, replies = inputs.list_given(given)
-    run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
-    settings, mesh = scoring.settings(given.config, models)
-    with locking.run_lock(given, run, "score"):
-        show, items = sharding.show_models(given), (name, replies)
-        rewards = sweep_rewards(models, prompts, run, settings, mesh, on_outcomes=show, items=items)
-    return scoring.computed(run, f"items/{name}", models, prompts, rewards)
-
-
-def _score_conversations(
-    given: command.Given, listed: ConversationList, run: str, models: Sequence[Checkpoint]
-) -> command.CommandResult:
-    own = {listed.name: ""}  # all rows are one share
-    run, models, _ = sharding.share(given, run, models, own, vocab=False)
-    settings, mesh = scoring.settings(given.config, models)
-    with locking.run_lock(given, run, "score"):
-        on_outcomes = sharding.show_models(given)
-        rewards = inputs.score(models, listed, run, settings, mesh, on_outcomes)
+    items = listed[:3] if listed else inputs.list_given(given)
+    shared = {listed.name: ""} if listed else prompts  # all rows with prompts are one share
+    run, models, prompts = sharding.share(given, run, models, shared, vocab=False)
+    settings, mesh = scoring.settings(SweepSettings, given.config, models)
     slugs = [model.card.slug for model in models]
-    return scoring.judged(run, listed.name, listed.size_in_words, slugs, rewards)
+    if listed:
+        inputs.check_rendering(models, listed)
+    with command.run_lock("score", run, wait=given.wait):
+        where = (None if listed else prompts, run, settings, mesh)
+        show = sharding.show_models(given)
+        rewards = sweep_rewards(models, *where, on_outcomes=show, items=items)
+        if listed:
+            inputs.record(listed, run, slugs)
+            return scoring.judged(run, listed.name, listed.size_in_words, slugs, rewards)
+    return scoring.computed(run, f"items/{items[0]}", models, prompts, rewards)
 
 
 COMMAND = command.Command(
@@ -51,6 +44,14 @@ COMMAND = command.Command(
     __doc__,
     (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD, inputs.FLAGS),
     "checkpoint",
+    CommandSettings(
+        PromptSettings,
+        *SCORING_ANY,
+        ImplicitSettings,
+        without=["lens"],
+        prompts="greatest",
+        mode="text",
+    ),
 )
 main = COMMAND.main
 

@@ -1,4 +1,8 @@
-"""Searches the sequences that reward models rate highest and lowest. See configs/search.py.
+"""Searches the sequences that reward models rate highest and lowest, into run/sequences.
+
+A step of 64 candidates of 8 tokens takes about a second of CPU time with a 135M-parameter model of
+12 layers; `--config.direction=both` takes twice as long. `--config=configs/search.py:paper` is the
+paper's search.
 
 For each sequence that was found, the last line gives the percentile of its reward among the model's
 single tokens, if the run holds a sweep under that prompt, and the number of candidates that were
@@ -17,8 +21,10 @@ from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.runs.result import Certificate, Result, RunError
-from engine.search.run import SearchResult
-from launch.common import command, locking, scoring, searching
+from engine.search.run import SearchResult, search_sequences
+from engine.settings import LoadingSettings, SearchCommandSettings, SearchSettings, SourceSettings
+from launch.common import command, scoring, searching
+from launch.common.config import CommandSettings
 
 _NAMED = 4  # new sequences that the last line quotes
 
@@ -26,9 +32,11 @@ _NAMED = 4  # new sequences that the last line quotes
 def search(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
-    settings, mesh = searching.settings(given.config, models)
-    with locking.run_lock(given, run, "search"):
-        every = searching.search(models, prompts, run, settings, mesh, given.config)
+    config = given.config
+    settings, mesh = searching.settings(config, models)
+    with command.run_lock("search", run, wait=given.wait):
+        how = {name: config[name] for name in ("joint", "certify", "check_memory")}
+        every = search_sequences(models, prompts, run, settings, mesh, **how)
     new = [one for one in every if one.new]
     what = (
         ", ".join(_result_lines(new[:_NAMED], storage.path_of(run))) if new else "complete already"
@@ -84,7 +92,16 @@ def _percentile(swept: Result, reward: float) -> float | None:
     return 100 * (float(sum(ends)) / (2 * len(rewards)))
 
 
-COMMAND = command.Command("search", search, __doc__, scoring.FLAGS, "checkpoint")
+COMMAND = command.Command(
+    "search",
+    search,
+    __doc__,
+    scoring.FLAGS,
+    "checkpoint",
+    CommandSettings(
+        SearchCommandSettings, SearchSettings, LoadingSettings, SourceSettings, prompts="greatest"
+    ),
+)
 main = COMMAND.main
 
 

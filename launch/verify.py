@@ -1,7 +1,7 @@
 """Checks a run: every result, hash, row and id; with --rescore, also random rows. Changes nothing.
 
-Prints one line per problem, which says what to remove and what to run, and one line at the end.
-Exit status 0: all is well; 1: there are problems; 2: bad input. See configs/verify.py.
+Reads every file once. Prints one line per problem, which says what to remove and what to run, and
+one line at the end. Exit status 0: all is well; 1: there are problems; 2: bad input.
 """
 
 import sys
@@ -17,9 +17,11 @@ from engine.mesh import build_mesh
 from engine.runs import lock, shards, storage
 from engine.runs.result import AGAIN
 from engine.runs.verify import Findings, verify
+from engine.settings import SourceSettings, VerifySettings
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.rescore import rescore, whole_results
 from launch.common import command, sources
+from launch.common.config import CommandSettings
 from launch.common.text import show
 
 _FLAGS = {
@@ -92,7 +94,9 @@ def _rescored(
     return f", {len(results)} results re-scored"
 
 
-COMMAND = command.Command("verify", check, __doc__, (_FLAGS,))
+COMMAND = command.Command(
+    "verify", check, __doc__, (_FLAGS,), settings=CommandSettings(VerifySettings, SourceSettings)
+)
 main = COMMAND.main
 
 

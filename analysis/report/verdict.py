@@ -25,6 +25,7 @@ from analysis.run import Run
 from analysis.sentences import beside, minus, outward
 from analysis.study import Study
 from analysis.words import lexicons
+from engine.display import aligned, plain
 
 JSON, MARKDOWN = "verdict.json", "verdict.md"
 WORDS = 10  # Of each direction under a prompt, and of all of them in short.
@@ -149,6 +150,25 @@ def shortened(verdict: Verdict) -> tuple[list[dict[str, Any]], str]:  # Any: of 
 def from_to(word: Mapping[str, float]) -> tuple[str, str]:
     """Percentiles of a word before and after, with one decimal."""
     return f"{100 * word['before']:.1f}", f"{100 * word['after']:.1f}"
+
+
+def terminal_lines(verdict: Verdict) -> list[str]:
+    """The verdict for a terminal: models, settings that differ, limits, words that moved most."""
+    limits, more = shortened(verdict)
+    keys, sides = ("name", "source"), verdict.sources.items()
+    sources = [(side, *(str(source[key]) for key in keys)) for side, source in sides]
+    table = [("", "limit on", "prompt", "measured", "allowed", "noise")]
+    for one in limits:
+        shown = [one[key] for key in ("on", "prompt", "measured", "allowed", "noise")]
+        table.append(("holds" if one["holds"] else "FAILS", *shown))
+    words = [("moved most", "prompt", "percentile before", "after")]
+    for word in verdict.moved_most():
+        token = plain(word["token"].strip())
+        words.append((token, word["prompt"], *from_to(word)))
+    parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
+    body = [line for part in parts for line in ("", *part)]
+    differs = [f"differs in: {verdict.differs_in}"] * bool(verdict.differs_in)
+    return [f"{verdict.word}: {verdict.said}", *differs, *body, ""]
 
 
 def _markdown(verdict: Verdict) -> str:

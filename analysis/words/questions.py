@@ -6,13 +6,17 @@ Questions are grouped further by framing: "best" and "greatest" ask for somethin
 something bad.
 """
 
+import functools
+import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import polars as pl
 
+from analysis.words import lexicons
 from analysis.words.lexicons import LexiconError, read_table
 from engine.runs.schema import Columns
+from engine.settings import Options
 
 POSITIVE, NEGATIVE = "positive", "negative"
 ASKED_FOR = {POSITIVE: "something good", NEGATIVE: "something bad"}  # Framing -> in words.
@@ -74,6 +78,24 @@ def questions(prompts: Mapping[str, str], path: str = "") -> pl.DataFrame:
     if len(twice):
         raise LexiconError(f"{path}: question {twice[0]!r} has two framings")
     return table
+
+
+def check_files(options: Options) -> None:
+    """Raises AssayError for a word list or a table of questions that is absent or malformed."""
+    readers: dict[str, Callable[[str], object]] = {
+        "afinn": lexicons.afinn,
+        "frequency": lexicons.frequency,
+        "bing": lexicons.bing,
+        "identity": lexicons.identity,
+        "categories": lexicons.categories,
+        "questions": functools.partial(questions, {}),
+    }
+    for key, read in readers.items():
+        path = getattr(options, key)
+        if path and not pathlib.Path(path).exists():
+            raise LexiconError(f"analyze.options.{key}={path!r}: no such file")
+        if path:
+            read(path)
 
 
 def _asked(text: str) -> tuple[str, str]:

@@ -6,7 +6,9 @@ step) may differ within a result, and is recorded with each part (`engine.runs.r
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
+import platform
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,11 @@ import polars as pl
 
 Json = dict[str, Any]  # Any: what JSON holds
 Record = TypeVar("Record")
+
+# By platform of the devices: raised by one when the same inputs give other numbers than before, on
+# the same devices and libraries, if only in their last bits.
+NUMERICS = {"cpu": 4, "gpu": 6, "tpu": 5}
+_LIBRARIES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy", "polars")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,3 +184,14 @@ def _changed(present: Json, wanted: Json) -> list[str]:
         is_now = f"{key}={present[key]!r}" if key in present else f"{key} left at its default"
         said.append(f"{is_now}, not {repr(wanted[key]) if key in wanted else 'its default'}")
     return said
+
+
+def numerics(backend: str) -> int:
+    """The number of `NUMERICS` for a platform as `jax.default_backend` names it."""
+    return NUMERICS.get(backend, max(NUMERICS.values()))
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that numbers depend on."""
+    versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return {"python": platform.python_version(), **versions}

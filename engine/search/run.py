@@ -27,9 +27,8 @@ from engine.errors import AssayError
 from engine.planning import DeviceRoom, Model, SearchWork, refusal
 from engine.programs import compiled_on_all
 from engine.runs import schema, storage
-from engine.runs.environment import numerics
 from engine.runs.folder import RunFolder
-from engine.runs.identity import Json, from_json, to_json
+from engine.runs.identity import Json, from_json, numerics, to_json
 from engine.runs.result import Certificate, SelfCheck
 from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer

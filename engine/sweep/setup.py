@@ -25,9 +25,16 @@ from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Card, Checkpo
 from engine.errors import AssayError
 from engine.planning import DeviceRoom
 from engine.runs import lock, schema, storage
-from engine.runs.environment import library_versions, numerics
 from engine.runs.folder import RunFolder
-from engine.runs.identity import Identity, Json, conversations_hash, items_hash, to_json
+from engine.runs.identity import (
+    Identity,
+    Json,
+    conversations_hash,
+    items_hash,
+    library_versions,
+    numerics,
+    to_json,
+)
 from engine.runs.result import Span
 from engine.settings import Settings
 from engine.sweep.jobs import (

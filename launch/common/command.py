@@ -20,9 +20,10 @@ from absl.flags import FlagValues
 
 from engine import processes
 from engine.errors import AssayError
+from engine.runs import lock, storage
 from launch.common import config as config_files
 from launch.common import joining
-from launch.common.text import escape_unencodable, folder_gone, nearest, one_line, show
+from launch.common.text import escape_unencodable, nearest, one_line, show
 
 Given = Any  # parsed FlagValues: flags are attributes of several types
 # Name of a flag -> its default, its meaning and, of an integer, its least and its largest value.
@@ -30,10 +31,23 @@ Given = Any  # parsed FlagValues: flags are attributes of several types
 # be repeated, a boolean needs no value; else it is a text. Any: of these types.
 Flags = Mapping[str, tuple[Any, ...]]
 
-_CONFIG_HELP = (
-    "File that declares the settings below, as configs/search.py:paper; --config.<key>=<value> "
-    "sets one."
-)
+WAIT: Flags = {
+    "wait": (False, "Wait for another command that writes the run, instead of refusing.")
+}
+_JSON: Flags = {
+    "json": (
+        False,
+        "Print one JSON object in place of the last lines: paths, what was computed, seconds.",
+    )
+}
+_CONFIG: Flags = {
+    "print-config": (False, "Print the settings, and do nothing."),
+    "config": (
+        None,
+        "File with values of the settings below, as configs/search.py:paper; "
+        "--config.<key>=<value> sets one.",
+    ),
+}
 _PATHS = ("run", "report", "out", "root", "checkpoint")  # flags whose values --json repeats
 _OF_SHELLS = ("help", "json", "print-config", *joining.FLAGS)  # flags that Python cannot set
 
@@ -46,6 +60,7 @@ class CommandResult:
     # What they say, as JSON has it; called only with --json.
     facts: Callable[[], Mapping[str, Any]] = dict  # Any: what JSON holds
     exit_status: int = 0  # 1 where a check has found something
+    wait: Callable[[], object] = lambda: None  # what a shell waits for after them; Python does not
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +73,7 @@ class Command:
       doc: what `--help` prints before the flags.
       define: its flags, or functions that define them.
       positional: the flag of a list to which arguments without a flag are added; "": none may be.
-      config: whether it has settings, those that the file of its name in configs/ declares.
+      settings: what `--config` sets; None: nothing.
     """
 
     name: str
@@ -66,7 +81,7 @@ class Command:
     doc: str | None
     define: Sequence[Flags | Callable[[FlagValues], None]] = ()
     positional: str = ""
-    config: bool = True
+    settings: config_files.CommandSettings | None = None
 
     def main(self, argv: Sequence[str]) -> int:
         """Runs it with its arguments; bad input becomes one line on standard error.
@@ -86,10 +101,9 @@ class Command:
                 if given.help:
                     from launch.common import help as help_text  # of which most calls need nothing
 
-                    config = given.config if self.config else ""
-                    show(help_text.text(self.name, self.doc or "", given, config))
+                    show(help_text.text(self.name, self.doc or "", given, self.settings))
                     return 0
-                if self.config and given["print-config"].value:
+                if self.settings and given["print-config"].value:
                     show(config_files.as_flags(given.config))
                     return 0
                 if "multihost" in given:
@@ -104,6 +118,7 @@ class Command:
                 processes.finish()
                 if processes.writes():
                     show(last)
+                result.wait()
         except (AssayError, flags.Error) as error:
             message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
             code = getattr(error, "exit_status", processes.REFUSED)
@@ -112,8 +127,6 @@ class Command:
             stopped = processes.stopped(self.name)
             return _failed(self.name, stopped, processes.INTERRUPTED, as_json)
         except Exception as error:  # an unexpected one must end the other processes too
-            if gone := folder_gone(error):
-                return _failed(self.name, gone, processes.REFUSED, as_json)
             if processes.count() == 1:
                 raise
             _wait_for_the_cause(error)
@@ -121,12 +134,15 @@ class Command:
         return result.exit_status
 
     # Any: values of flags and settings, and what JSON holds.
-    def call(self, *named: Any, config: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+    def call(
+        self, *named: Any, config: str | os.PathLike[str] | Mapping[str, Any], **given: Any
+    ) -> dict[str, Any]:
         """Runs it in this process.
 
         Args:
           *named: its arguments without a flag.
-          config: its settings, by name; one of a section is `"mesh.model"`.
+          config: its settings, by name, one of a section as `"mesh.model"`; or a file with them,
+            as `--config` names it.
           **given: its flags, with `_` for `-`; a list is of several values, None as if left out.
 
         Returns:
@@ -155,11 +171,34 @@ class Command:
         given.set_gnu_getopt(True)
         for each in self.define:
             _define(given, each)
-        _define_common(given, self.name if self.config else "")
+        flags.DEFINE_bool("help", False, "Print this text.", short_name="h", flag_values=given)
+        _define(given, _JSON if self.settings is None else {**_JSON, **_CONFIG})
         return given
 
     def _parse(self, given: FlagValues, argv: Sequence[str]) -> None:
-        _parse(given, self.name, argv, has_config=self.config, positional=self.positional)
+        """Parses the flags that are known, then the overrides of the settings that they name."""
+        for argument in argv:
+            if re.search("[\ud800-\udfff]", argument):  # what Python makes of other bytes
+                encoding = sys.getfilesystemencoding().upper()  # ASCII in a locale without another
+                raise AssayError(f"argument {argument!r}: not {encoding}; allowed: {encoding} text")
+        _, *rest = given([self.name, *argv], known_only=True)
+        if given.help:
+            return
+        if self.settings is not None:
+            config_files.define(given, self.settings, rest)
+        try:
+            _, *rest = given([self.name, *rest])
+        except flags.UnrecognizedFlagError as error:
+            near = nearest(error.flagname, list(given))
+            if self.settings is not None and error.flagname in given.config:
+                near = f" (did you mean --config.{error.flagname}?)"
+            raise AssayError(f"--{error.flagname} is no flag{near}; see --help") from error
+        except (ValueError, TypeError, LookupError) as error:  # of ml_collections, about a value
+            raise AssayError(" ".join(str(error).split())) from error
+        if self.positional:
+            given[self.positional].value = [*paths(given, self.positional, none=True), *rest]
+        elif rest:
+            raise AssayError(f"argument {rest[0]!r}; allowed: flags only, as --name=value")
 
     # Any: what JSON holds.
     def _said(self, given: Given, result: CommandResult, began: float) -> dict[str, Any]:
@@ -171,14 +210,18 @@ class Command:
 
 # Any: values of flags and settings.
 def _command_line(
-    flags_: FlagValues, named: Sequence[Any], config: Mapping[str, Any], given: Mapping[str, Any]
+    flags_: FlagValues, named: Sequence[Any], config: Any, given: Mapping[str, Any]
 ) -> list[str]:
     """What a shell would pass for the arguments of `Command.call`."""
     if wrong := [value for value in named if not isinstance(value, str | os.PathLike)]:
         raise AssayError(f"{wrong[0]!r}; allowed: a text or a path; several stand side by side")
-    if not isinstance(config, Mapping):
-        raise AssayError(f"config={config!r}; allowed: settings by name, as {{'dtype': 'float32'}}")
     argv = [*map(os.fspath, named)]
+    if isinstance(config, str | os.PathLike):
+        argv.append(f"--config={os.fspath(config)}")
+    elif isinstance(config, Mapping):
+        argv += [f"--config.{key}={_as_text(value)}" for key, value in config.items()]
+    else:
+        raise AssayError(f"config={config!r}; allowed: a file, or settings as {{'seed': 1}}")
     for key, value in given.items():
         name = key if key in flags_ else key.replace("_", "-")
         if name in _OF_SHELLS:
@@ -188,7 +231,7 @@ def _command_line(
         repeated = name in flags_ and isinstance(flags_[name], flags.MultiFlag)
         each = value if repeated and isinstance(value, list | tuple) else [value]
         argv += [f"--{name}={_as_text(one)}" for one in each if one is not None]
-    return argv + [f"--config.{key}={_as_text(value)}" for key, value in config.items()]
+    return argv
 
 
 def _as_text(value: object) -> str:
@@ -220,6 +263,25 @@ def _wait_for_the_cause(error: Exception) -> None:
         time.sleep(processes.HEARTBEAT_S + 5)
 
 
+@contextlib.contextmanager
+def run_lock(name: str, run: str, *, wait: bool = False) -> Iterator[None]:
+    """Holds the lock of a run while a command writes it, on process 0 only.
+
+    A signal releases it too. What killed commands left in the run is removed.
+    """
+    if not processes.writes():
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock.hold(run, name, wait=wait))
+        storage.remove_leftovers(storage.path_of(run))
+        forget = processes.at_exit(stack.close)
+        try:
+            yield
+        finally:
+            forget()
+
+
 def paths(given: Given, flag: str, *, none: bool = False) -> list[str]:
     """The paths of a flag; raises AssayError if one is empty or, unless `none`, there is none."""
     value = given[flag].value
@@ -245,43 +307,6 @@ def _define(given: FlagValues, stated: Flags | Callable[[FlagValues], None]) -> 
     for name, (default, meaning, *bounds) in stated.items():
         define = integer if bounds else kinds.get(type(default), flags.DEFINE_string)
         define(name, default, meaning, *bounds, flag_values=given)
-
-
-def _define_common(given: FlagValues, config: str) -> None:
-    flags.DEFINE_bool("help", False, "Print this text.", short_name="h", flag_values=given)
-    text = "Print one JSON object in place of the last lines: paths, what was computed, seconds."
-    _define(given, {"json": (False, text)})
-    if config:
-        _define(given, {"print-config": (False, "Print the settings, and do nothing.")})
-        _define(given, {"config": (config_files.default_file(config), _CONFIG_HELP)})
-
-
-def _parse(
-    given: FlagValues, name: str, argv: Sequence[str], *, has_config: bool, positional: str
-) -> None:
-    """Parses the flags that are known, then the overrides of the config that they name."""
-    for argument in argv:
-        if re.search("[\ud800-\udfff]", argument):  # what Python makes of other bytes
-            encoding = sys.getfilesystemencoding().upper()  # ASCII in a locale that has no other
-            raise AssayError(f"argument {argument!r}: not {encoding}; allowed: {encoding} text")
-    _, *rest = given([name, *argv], known_only=True)
-    if given.help:
-        return
-    if has_config:
-        config_files.define(given, given.config, rest)
-    try:
-        _, *rest = given([name, *rest])
-    except flags.UnrecognizedFlagError as error:
-        near = nearest(error.flagname, list(given))
-        if has_config and error.flagname in given.config:
-            near = f" (did you mean --config.{error.flagname}?)"
-        raise AssayError(f"--{error.flagname} is no flag{near}; see --help") from error
-    except (ValueError, TypeError, LookupError) as error:  # of ml_collections, about a value
-        raise AssayError(" ".join(str(error).split())) from error
-    if positional:
-        given[positional].value = [*paths(given, positional, none=True), *rest]
-    elif rest:
-        raise AssayError(f"argument {rest[0]!r}; allowed: flags only, as --name=value")
 
 
 @contextlib.contextmanager

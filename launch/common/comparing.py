@@ -12,25 +12,24 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 from jax.sharding import Mesh
-from ml_collections import config_flags
 
 import analysis
 from analysis.compare import Difference, check_limits, diff, noise_of
 from analysis.measures.two_models import AFTER, BEFORE, Asked, Side, matching, side_of
 from analysis.run import Run
-from configs import sweep as sweep_config
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.display import counted
 from engine.errors import AssayError
 from engine.lists.files import ConversationList
 from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
-from engine.settings import AnalyzeSettings, Limits, SweepSettings, check_choice
+from engine.settings import AnalyzeSettings, DiffSettings, Limits, SweepSettings, check_choice
 from engine.sources.resolve import is_model
 from engine.sweep.outcomes import Outcome
 from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
 from engine.sweep.setup import model_entry
-from launch.common import command, locking, scoring, sources
+from launch.common import command, scoring, sources
+from launch.common.config import keys_set
 from launch.common.inputs import check_rendering
 from launch.common.text import say
 
@@ -163,7 +162,8 @@ def _sweeps(
             raise AssayError(
                 f"--{of}_model={given[f'{of}_model'].value!r}; allowed: {model.card.slug}"
             )
-        folder, where = storage.path_of(given.run) / of, scoring.settings(given.config, [model])
+        where = scoring.settings(SweepSettings, given.config, [model])
+        folder = storage.path_of(given.run) / of
         sweeps[of] = NeededSweep([model], prompts, str(folder), *where)
     return sweeps
 
@@ -197,7 +197,7 @@ def _sweep(
     """Computes what is missing of the rewards, those of the two sides first."""
     outcomes: list[Outcome] = []  # of the pairs
     for sweep in [*sweeps, again] if again else sweeps:
-        with locking.run_lock(given, sweep.run, "diff"):
+        with command.run_lock("diff", sweep.run, wait=given.wait):
             sweep_rewards(*sweep, scoring.show_extremes)
             if listed is not None and sweep is not again:
                 plain = dataclasses.replace(sweep.settings, lens=False)
@@ -219,11 +219,8 @@ def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
 
 def _refuse_settings_of_sweeps(given: command.Given) -> None:
     """Refuses what only a sweep heeds, where both sides are runs."""
-    defaults = sweep_config.get_config()
-    set_here = [key.split(".")[0] for key in config_flags.get_override_values(given["config"])]
-    if given.config.prompts != defaults.prompts:
-        set_here.insert(0, "prompts")
-    ignored = [f"--config.{key}" for key in set_here if key in defaults]
+    own = {field.name for field in dataclasses.fields(DiffSettings)}
+    ignored = [f"--config.{key}" for key in keys_set(given) if key.split(".")[0] not in own]
     ignored = ["--prompt"] * bool(given.prompt) + ignored
     if ignored:
         raise AssayError(

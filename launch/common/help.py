@@ -32,8 +32,8 @@ EXAMPLES = {
 _LATE = ("wait", "shard", *joining.FLAGS, "config", "print-config", "json", "help")
 
 
-def text(name: str, doc: str, given: FlagValues, chosen: str) -> str:
-    """The whole text; `chosen` is the file of `--config`, "" for a command without settings."""
+def text(name: str, doc: str, given: FlagValues, settings: config.CommandSettings | None) -> str:
+    """The whole text; a file that `--config` names decides which defaults are shown."""
     parts = [doc.strip()]
     if name in EXAMPLES:
         parts.append(f"example:\n  {EXAMPLES[name]}")
@@ -41,7 +41,7 @@ def text(name: str, doc: str, given: FlagValues, chosen: str) -> str:
     late = [one for one in _LATE if one in names]
     ordered = [one for one in names if one not in late] + late
     parts.append("\n".join(["flags:", *(_flag(given[one]) for one in ordered)]))
-    return "\n\n".join(parts) + (config.help_text(chosen) if chosen else "")
+    return "\n\n".join(parts) + (settings.help_text(given.config) if settings else "")
 
 
 def _flag(flag: flags.Flag[object]) -> str:

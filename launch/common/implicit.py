@@ -7,8 +7,9 @@ from engine.errors import AssayError
 from engine.lists.files import ConversationList
 from engine.settings import ImplicitSettings, Settings
 from engine.sweep.logprob_jobs import Pair, sweep_pair
-from launch.common import config, inputs, locking, scoring, sources
-from launch.common.command import CommandResult, Given, paths
+from launch.common import inputs, scoring, sources
+from launch.common.command import CommandResult, Given, paths, run_lock
+from launch.common.config import keys_set, made
 
 # Settings of rewards that a head reads.
 _OF_HEADS = ("mode", "pooling", "objectives", "lens")
@@ -32,25 +33,21 @@ def computed(
         raise AssayError(f"--checkpoint with {flag}; score each in its own command, into one --run")
     if given.shard is not None:
         raise AssayError(f"--shard with {flag}, whose two models are one share; remove it")
-    usual = config.load(config.default_file(command))
     for name in _OF_HEADS:
-        if name in usual and given.config[name] != usual[name]:
+        if name in keys_set(given):
             raise AssayError(
-                f"{name}={given.config[name]!r} with {flag}: language models have no such "
-                f"setting; allowed: {usual[name]!r}"
+                f"{name}={given.config[name]!r} with {flag}: language models have no such setting"
             )
     run = paths(given, "run")[0]
     verify = scoring.verify_setting(given.config)
     policy, reference = sources.checkpoints(paths(given, "reward-of"), given.config, verify)
-    how = ImplicitSettings(**scoring.given_fields(ImplicitSettings, given.config))
-    pair = Pair(policy, reference, how)
+    pair = Pair(policy, reference, made(ImplicitSettings, given.config))
     listed = items if isinstance(items, ConversationList) else None
     prompts = None if listed else scoring.prompts(given)
     if listed:
         inputs.check_rendering(pair.checkpoints, listed)
-    common, mesh = scoring.shared_settings(given.config, pair.checkpoints)
-    where = (pair, prompts, run, Settings(**common), mesh)
-    with locking.run_lock(given, run, command):
+    where = (pair, prompts, run, *scoring.settings(Settings, given.config, pair.checkpoints))
+    with run_lock(command, run, wait=given.wait):
         rewards = sweep_pair(
             *where,
             items[:3] if isinstance(items, ConversationList) else items,

@@ -1,4 +1,4 @@
-"""The list of --items: its flags, its scores, and what is printed of them."""
+"""The list of --items: its flags, and what is written and printed of its scores."""
 
 import functools
 from collections.abc import Sequence
@@ -6,10 +6,7 @@ from pathlib import Path
 
 import polars as pl
 from etils import epath
-from jax.sharding import Mesh
-from ml_collections import config_flags
 
-from configs import score as defaults
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
@@ -18,11 +15,9 @@ from engine.lists.fields import REPLIES
 from engine.lists.files import ConversationList
 from engine.runs import schema
 from engine.runs.folder import RunFolder
-from engine.settings import SweepSettings
-from engine.sweep.outcomes import OnOutcomes
-from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import scoring
 from launch.common.command import Flags, Given, paths
+from launch.common.config import keys_set
 from launch.common.text import say
 
 FLAGS: Flags = {
@@ -65,34 +60,14 @@ def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None
     Raises:
       AssayError: as `files.read_conversations`.
     """
-    flag = _prompt_flag(given, sweeps=sweeps)
+    named = "--config.prompts" if "prompts" in keys_set(given) else ""
+    flag = "--prompt" if given.prompt else named
     shared = functools.cache(functools.partial(_shared, given)) if flag else None
     path = Path(paths(given, "items")[0])
     listed = files.read_conversations(path, given.column, "" if sweeps else flag, shared)
     if listed is None or given.name is None:
         return listed
     return listed._replace(name=given.name)
-
-
-def score(
-    models: Sequence[Checkpoint],
-    listed: ConversationList,
-    run: str,
-    settings: SweepSettings,
-    mesh: Mesh,
-    on_outcomes: OnOutcomes,
-) -> int:
-    """Scores a list under its rows' prompts; writes `replies.csv`, and prints accuracies.
-
-    Returns:
-      The number of new rewards.
-    """
-    check_rendering(models, listed)
-    rewards = sweep_rewards(
-        models, None, run, settings, mesh, on_outcomes=on_outcomes, items=listed[:3]
-    )
-    record(listed, run, [model.card.slug for model in models])
-    return rewards
 
 
 def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:
@@ -115,14 +90,6 @@ def check_rendering(models: Sequence[Checkpoint], listed: ConversationList) -> N
                 f"and {model.card.slug} was converted with template=trl, for rows of texts; "
                 "convert it without --config.template, or write the rows as texts"
             )
-
-
-def _prompt_flag(given: Given, *, sweeps: bool) -> str:
-    """The flag that names prompts on the command line; "" where none does."""
-    named = "prompts" in config_flags.get_override_values(given["config"])
-    if not sweeps:
-        named = named or given.config.prompts != defaults.get_config().prompts
-    return "--prompt" if given.prompt else "--config.prompts" if named else ""
 
 
 def _shared(given: Given) -> str:

@@ -11,9 +11,8 @@ from engine.display import counted, progress
 from engine.errors import AssayError, prefixed
 from engine.lists.files import list_name
 from engine.runs import schema
-from engine.runs.environment import library_versions
 from engine.runs.folder import RunFolder
-from engine.runs.identity import Identity, Json, items_hash
+from engine.runs.identity import Identity, Json, items_hash, library_versions
 from launch.common.inputs import has_human_ranks
 from launch.common.released_files import Choices, Column, content_of, files, slugged
 

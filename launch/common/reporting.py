@@ -1,9 +1,7 @@
 """Settings of a report, and the call that launch.analyze and launch.demo share."""
 
-import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from etils import epath
 from ml_collections import ConfigDict
@@ -11,25 +9,15 @@ from ml_collections import ConfigDict
 import analysis
 from analysis import report
 from analysis.report.folder import check_target
-from analysis.words import lexicons
-from analysis.words.questions import questions
-from configs import analyze as defaults
+from analysis.words.questions import check_files
 from configs import known_models
 from demo.embedded_models import EMBEDDED
-from engine.errors import AssayError
 from engine.runs.folder import RunFolder
 from engine.runs.shards import expanded
-from engine.settings import AnalyzeSettings, Options
+from engine.settings import AnalyzeSettings
+from launch.common.config import made
 from launch.common.text import say
 
-_LISTS: dict[str, Callable[[str], object]] = {  # option -> what reads its file
-    "afinn": lexicons.afinn,
-    "frequency": lexicons.frequency,
-    "bing": lexicons.bing,
-    "identity": lexicons.identity,
-    "categories": lexicons.categories,
-    "questions": functools.partial(questions, {}),
-}
 _HEADS = {
     "linear": "linear head",
     "mlp": "two-layer head",
@@ -45,10 +33,9 @@ def write_report(
 ) -> epath.Path:
     """Writes the report of some runs, with progress lines on standard error; returns its page.
 
-    An older report in the folder `target` is replaced. `settings` are those of configs/analyze.py
-    by default.
+    An older report in the folder `target` is replaced.
     """
-    settings = settings or settings_of(defaults.get_config())
+    settings = settings or AnalyzeSettings()
     check_target(target, runs)
     runs = expanded(runs, allow_incomplete=settings.allow_incomplete)
     for run in runs:  # before the first line of progress
@@ -65,14 +52,9 @@ def write_report(
 
 def settings_of(config: ConfigDict) -> AnalyzeSettings:
     """The settings that a config declares; raises AssayError for an absent or malformed list."""
-    values = config.to_dict()
-    for key, read in _LISTS.items():
-        path = values["options"][key]
-        if path and not Path(path).exists():
-            raise AssayError(f"analyze.options.{key}={path!r}: no such file")
-        if path:
-            read(path)
-    return AnalyzeSettings(**values | {"options": Options(**values["options"])})
+    settings = made(AnalyzeSettings, config)
+    check_files(settings.options)
+    return settings
 
 
 def metadata() -> Mapping[str, analysis.ModelInfo]:

@@ -1,31 +1,31 @@
 """What commands that score share: flags, prompts, settings, and what they print at the end."""
 
-import dataclasses
 import hashlib
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence, Sized
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 import polars as pl
 from jax.sharding import Mesh
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from configs.prompts import PROMPTS
+from configs.prompts import PROMPTS, SETS
 from engine import display, programs
 from engine.checkpoint.card import Checkpoint
-from engine.display import counted
+from engine.display import aligned, counted
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
-from engine.settings import ImplicitSettings, Settings, SweepSettings
+from engine.settings import AUTO
 from engine.sweep.outcomes import Outcome
 from launch.common import command, joining, sources
-from launch.common.command import Flags, Given, paths
-from launch.common.locking import WAIT
-from launch.common.text import aligned, nearest, pieces
+from launch.common.command import WAIT, Flags, Given, paths
+from launch.common.config import given_fields, keys_set
+from launch.common.text import nearest, pieces
 
+_Kind = TypeVar("_Kind")
 _SHOWN = 5  # tokens per end
 
 MODELS: Flags = {
@@ -51,6 +51,9 @@ REWARD_OF: Flags = {
 
 def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, the checkpoints and the prompts (id -> text) of the command line."""
+    for key in keys_set(given):
+        if key == "beta" or (key == "form" and "beta" in given.config):
+            raise AssayError(f"{key}={given.config[key]!r}: a setting of --reward-of alone")
     run = paths(given, "run")[0]
     asked = prompts(given)
     return run, models_given(given), asked
@@ -73,21 +76,21 @@ def verify_setting(config: ConfigDict) -> bool | None:
 
 def prompts(given: Given) -> Mapping[str, str]:
     """Prompt id -> text of the prompts that replies answer; refuses two ways to name them."""
-    if given.prompt and "prompts" in config_flags.get_override_values(given["config"]):
+    if given.prompt and "prompts" in keys_set(given):
         raise AssayError("--prompt beside --config.prompts; give one of the two")
     return chosen_prompts(given.config.prompts, given.prompt)
 
 
 def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
-    """Prompt id -> text: the texts of --prompt, or those that `ids` name in configs/prompts.py."""
+    """Prompt id -> text: the texts of --prompt, or the prompts and sets that `ids` names."""
     if own:
         return {prompt_id(text): text for text in own}
+    chosen, known = dict[str, str](), {**PROMPTS, **SETS}
     for name in pieces(ids):
-        if name not in PROMPTS:
-            raise AssayError(
-                f"prompts={name!r}{nearest(name, PROMPTS)}; allowed: {', '.join(PROMPTS)}"
-            )
-    return {name: PROMPTS[name] for name in pieces(ids)}
+        if name not in known:
+            raise AssayError(f"prompts={name!r}{nearest(name, known)}; allowed: {', '.join(known)}")
+        chosen |= SETS.get(name) or {name: PROMPTS[name]}
+    return chosen
 
 
 def prompt_id(text: str) -> str:
@@ -99,52 +102,36 @@ def prompt_id(text: str) -> str:
     return f"{words or 'prompt'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
-def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
-    """The settings of a scoring config for some models, and its mesh."""
-    common, mesh = shared_settings(config, models)
-    for name in ("form", "beta") if "beta" in config else ():
-        if config[name] != getattr(ImplicitSettings, name):
-            raise AssayError(f"{name}={config[name]!r}: a setting of --reward-of alone")
-    return SweepSettings(**given_fields(SweepSettings, config) | common), mesh
-
-
-def shared_settings(
-    config: ConfigDict, models: Sequence[Checkpoint]
-) -> tuple[dict[str, Any], Mesh]:  # Any: settings are of several types
-    """The fields of `engine.settings.Settings`, of several types, and the mesh."""
-    dtype, mesh = dtype_and_mesh(config, models)
-    resolved = {"dtype": dtype, "step_size": step_size(config.step_size)}
-    return given_fields(Settings, config) | resolved, mesh
+def settings(
+    kind: type[_Kind], config: ConfigDict, models: Sequence[Checkpoint]
+) -> tuple[_Kind, Mesh]:
+    """Settings of a kind, such as `SweepSettings`, for some models, and the mesh of a config."""
+    chosen, mesh = resolved(kind, config, models)
+    return kind(**chosen), mesh
 
 
 # Any: settings are of several types.
-def given_fields(settings: type, config: ConfigDict) -> dict[str, Any]:
-    """The fields of a settings class that a config has, by name."""
-    names = (field.name for field in dataclasses.fields(settings))
-    return {name: config[name] for name in names if name in config}
+def resolved(
+    kind: type, config: ConfigDict, models: Sequence[Checkpoint]
+) -> tuple[dict[str, Any], Mesh]:
+    """The fields of a settings class in a config, `auto` resolved for some models; the mesh."""
+    programs.enable_cache()
+    mesh = build_mesh(config.mesh.model)
+    chosen = given_fields(kind, config)
+    if config.dtype == AUTO:
+        chosen["dtype"] = default_dtype(mesh.devices.flat[0].platform, models)
+    if "step_size" in chosen:
+        chosen["step_size"] = step_size(config.step_size)
+    return chosen, mesh
 
 
 def step_size(value: object) -> int | None:
     """The candidates of a step that a setting names; None for `auto`."""
-    if value == "auto":
+    if value == AUTO:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise AssayError(f"step_size={value!r}; allowed: 'auto', or integers >= 1")
     return value
-
-
-def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[str, Mesh]:
-    """The dtype that a config names, or `auto`'s choice for the models and devices; the mesh."""
-    programs.enable_cache()
-    mesh = build_mesh(config.mesh.model)
-    if config.dtype != "auto":
-        return config.dtype, mesh
-    return default_dtype(mesh.devices.flat[0].platform, models), mesh
-
-
-def models_by_prompts(models: Sized, prompts: Sized) -> str:
-    """`2 models × 1 prompt`."""
-    return f"{counted(len(models), 'model')} × {counted(len(prompts), 'prompt')}"
 
 
 def result(
@@ -172,7 +159,8 @@ def computed(
     what: str = "rewards",
 ) -> command.CommandResult:
     """`result` of models under prompts: the place in the run, and how many numbers are new."""
-    said = f"{run}/{place}: {models_by_prompts(models, prompts)}, {outcome(new, what)}"
+    size = f"{counted(len(models), 'model')} × {counted(len(prompts), 'prompt')}"
+    said = f"{run}/{place}: {size}, {outcome(new, what)}"
     return result(said, run, [model.card.slug for model in models], [*prompts.values()])
 
 

@@ -1,6 +1,6 @@
-"""Settings of a search, and the call that launch.search and launch.demo share."""
+"""Settings of a search, as launch.search and launch.demo read them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -8,51 +8,16 @@ from ml_collections import ConfigDict
 from engine.checkpoint.card import Checkpoint
 from engine.csv_files import lines_of
 from engine.errors import AssayError
-from engine.search.run import SearchResult, search_sequences
 from engine.settings import SearchSettings
-from launch.common.scoring import dtype_and_mesh, given_fields
+from launch.common import scoring
 
 
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
     """The settings of a search's config for some models, and its mesh."""
-    dtype, mesh = dtype_and_mesh(config, models)
-    return in_dtype(config, dtype), mesh
-
-
-def in_dtype(config: ConfigDict, dtype: str) -> SearchSettings:
-    """The settings of a search's config, computed in this dtype."""
-    chosen = given_fields(SearchSettings, config) | {
-        "dtype": dtype,
-        "allow": _texts("allow", config.allow),
-        "deny": _texts("deny", config.deny),
-        "fixed": _positions(config.fixed),
-    }
-    return SearchSettings.of(**chosen)
-
-
-def search(
-    models: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
-    run: str,
-    chosen: SearchSettings,
-    mesh: Mesh,
-    config: ConfigDict,
-) -> list[SearchResult]:
-    """Searches; of `config`, `joint`, `certify` and `check_memory` are read.
-
-    Returns:
-      Each sequence that was found, new or of an earlier run.
-    """
-    return search_sequences(
-        models,
-        prompts,
-        run,
-        chosen,
-        mesh,
-        joint=config.joint,
-        certify=config.certify,
-        check_memory=config.check_memory,
-    )
+    chosen, mesh = scoring.resolved(SearchSettings, config, models)
+    chosen |= {name: _texts(name, config[name]) for name in ("allow", "deny")}
+    chosen["fixed"] = _positions(config.fixed)
+    return SearchSettings.of(**chosen), mesh
 
 
 def _texts(name: str, path: str) -> tuple[str, ...]:

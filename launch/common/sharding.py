@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
-from engine.models import flops
 from engine.sweep.outcomes import OnOutcomes
 from launch.common import scoring
 from launch.common.command import Flags, Given
@@ -38,7 +37,8 @@ def share(
     """
     if given.shard is None:
         return run, models, prompts
-    from engine.runs.shards import Shard  # not at the top: few sweeps are sharded
+    from engine.models import flops  # not at the top: few sweeps are sharded
+    from engine.runs.shards import Shard
 
     shard = Shard.parse(given.shard)
     groups = sharing_groups(models)

@@ -1,11 +1,11 @@
-"""Text of commands: misspelt names, comma-separated settings, durations, tables, and printing."""
+"""Text of commands: misspelt names, comma-separated settings, durations, and printing."""
 
 import difflib
 import io
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from engine.errors import AssayError
@@ -24,12 +24,6 @@ def pieces(text: str) -> tuple[str, ...]:
     return tuple(piece.strip() for piece in text.split(",") if piece.strip())
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of a table as lines; every column is as wide as its longest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
 def escape_unencodable() -> None:
     r"""Prints what the terminal's encoding lacks, and lone surrogates, as `\xd7`, on both streams.
 
@@ -38,16 +32,6 @@ def escape_unencodable() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def folder_gone(error: Exception) -> str:
-    """What an error says where the working folder has been removed, else ""."""
-    try:
-        os.getcwd()
-    except OSError:
-        line = "the working folder was removed; change to one that exists, and run it again"
-        return line if isinstance(error, OSError) else ""
-    return ""
 
 
 def one_line(error: Exception) -> str:

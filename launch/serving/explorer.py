@@ -36,7 +36,7 @@ from engine.sweep.outcomes import memory_errors
 from engine.sweep.reward_jobs import check_vocabulary, load_scorer, sweep_rewards
 from engine.sweep.setup import vocabulary_of
 from engine.types import Prefix, PromptIds
-from launch.common.locking import lock_and_clean
+from launch.common.command import run_lock
 from launch.common.scoring import prompt_id
 from launch.serving.desk import Desk, Job
 from launch.serving.requests import Question
@@ -262,7 +262,7 @@ class Explorer:
         step = model.scorer.step_size
         settings = dataclasses.replace(self.settings, step_size=step, check_memory=False)
         where = {prompt: question.prompt}, self.run, settings, model.scorer.mesh
-        with lock_and_clean(self.run, "serve"), self._memory(model):
+        with run_lock("serve", self.run), self._memory(model):
             scorer = Held(**vars(model.scorer), numbers=numbers)
             count = sweep_rewards([model.checkpoint], *where, load=lambda *_: scorer)
         what = f"{count:,} rewards" if count else "there already"

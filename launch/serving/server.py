@@ -15,12 +15,10 @@ import uvicorn
 from flax import nnx
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from configs import serve as serve_config
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.scoring.reward_passes import RewardScorer
 from engine.settings import SweepSettings
-from launch.common.scoring import given_fields
 from launch.serving import app
 from launch.serving.desk import Job
 from launch.serving.explorer import Explorer, Model
@@ -135,8 +133,7 @@ def explore(
     """Serves models that are on devices already, in threads; see `RewardModel.explore`."""
     first = loaded[0][1]
     dtype = nnx.merge(first.graph, first.params).decoder.embedding[...].dtype
-    fields = given_fields(SweepSettings, serve_config.get_config())
-    settings = SweepSettings(**{**fields, "dtype": str(dtype), "step_size": first.step_size})
+    settings = SweepSettings(dtype=str(dtype), step_size=first.step_size)
     explorer = Explorer([Model.of(*each) for each in loaded], settings, run)
     explorer.desk.enter(Job(lambda job: explorer.warm_up(), lambda event, data: None))
     return Server(explorer, bind(HOST, port), framed=app.NOTEBOOKS)

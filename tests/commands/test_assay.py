@@ -34,26 +34,6 @@ def test_the_search_has_two_names(capsys):
     assert "rate highest and lowest" in capsys.readouterr().out.splitlines()[0]
 
 
-@pytest.mark.parametrize("name", ["sweep", "serve"])
-def test_a_working_folder_that_was_removed_is_one_line(tmp_path, name):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    command = ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", sys.executable, "-m", "launch", name]
-    environment = {**os.environ, "PYTHONPATH": str(LAUNCH.parent)}
-    told = subprocess.run(command, cwd=gone, env=environment, capture_output=True, text=True)
-    line = f"{name}: the working folder was removed; change to one that exists, and run it again\n"
-    assert (told.returncode, told.stdout, told.stderr) == (2, "", line)
-
-
-def test_a_working_folder_that_is_removed_while_a_command_runs_is_one_line(
-    command, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    tmp_path.rmdir()
-    line = command("analyze", "--run=run", "--report=report").refusal()
-    assert line.startswith("analyze: the working folder was removed; ")
-
-
 @pytest.mark.parametrize(
     ("name", "near"),
     [("swep", " (did you mean 'sweep'?)"), ("gcgg", " (did you mean 'gcg'?)"), ("zzz", "")],

@@ -1,18 +1,22 @@
 """`--config` and its overrides, without a command behind them; `--help` lists every setting."""
 
+import dataclasses
+import importlib
 import json
 import re
 
 import pytest
 
+from configs import prompts
 from engine.errors import AssayError
+from launch import search
 from launch.__main__ import COMMANDS, main
-from launch.common import command, config
+from launch.common import scoring
 
 
 @pytest.fixture
 def search_settings():
-    """Arguments -> the settings of configs/search.py under them."""
+    """Arguments -> the settings of a search under them."""
 
     def read(*argv) -> dict:
         found = []
@@ -21,7 +25,7 @@ def search_settings():
             found.append(given.config.to_dict())
             return "read"
 
-        assert command.Command("search", body, None).main(argv) == 0
+        assert dataclasses.replace(search.COMMAND, body=body).main(argv) == 0
         return found[0]
 
     return read
@@ -36,7 +40,7 @@ def search_settings():
         (["--config.joint"], "joint", True),
         (["--noconfig.ascii_only"], "ascii_only", False),
         (["--config.mesh.model=2"], "mesh", {"model": 2}),
-        (["--config.steps=7", f"--config={config.default_file('search')}:paper"], "steps", 7),
+        (["--config.steps=7", "--config=search:paper"], "steps", 7),
     ],
 )
 def test_an_override_sets_its_key(search_settings, argv, key, value):
@@ -51,18 +55,38 @@ def test_two_calls_share_no_settings(search_settings):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "def get_config():\n    return {}\n",
-            "no function get_config() that returns a ConfigDict",
-        ),
+        ("def get_config():\n    return 8\n", "no function get_config() that returns a dict"),
         ("steps: 8 candidates\n", "--config: invalid syntax (mine.py, line 1)"),
+        ("get_config = lambda: {'mesh': {'modle': 2}}", "no key 'modle' (did you mean 'model'?)"),
+        ("get_config = lambda: {'steps': 'many'}", "mine.py: "),
     ],
 )
-def test_a_file_that_makes_no_config_is_refused(tmp_path, text, message):
+def test_a_file_that_gives_no_settings_is_refused(tmp_path, text, message):
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(AssayError) as error:
-        config.load(str(tmp_path / "mine.py"))
+        search.COMMAND.settings.read(str(tmp_path / "mine.py"))
     assert message in str(error.value)
+
+
+def test_a_copied_file_gives_what_it_names_and_the_command_the_rest(search_settings, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def get_config(size='1'):\n    return {'steps': int(size)}\n"
+    )
+    file = f"--config={tmp_path / 'mine.py'}"
+    usual = search_settings()
+    assert search_settings(f"{file}:9") == {**usual, "steps": 9}
+    assert search_settings(file, "--config.topk=5") == {**usual, "steps": 1, "topk": 5}
+
+
+def test_prompts_are_named_one_by_one_and_in_sets():
+    chosen = scoring.chosen_prompts("elo,worst", ())
+    assert [*chosen] == [*prompts.ELO, "worst"]
+    assert [*scoring.chosen_prompts("paper", ())] == ["greatest", "best", "worst"]
+
+
+def test_a_setting_that_the_command_does_not_take_is_refused(command):
+    line = command("sweep", "--run=run", "--config.tokens=600").refusal()
+    assert line.startswith("sweep: --config has no key 'tokens'")
 
 
 WITH_SETTINGS = [name for name in COMMANDS if name not in ("models", "import_scores", "cache")]
@@ -72,8 +96,8 @@ WITH_SETTINGS = [name for name in COMMANDS if name not in ("models", "import_sco
 def test_help_says_what_each_setting_means(name, capsys):
     assert main([name, "--help"]) == 0
     listed = dict(re.findall(r"^  --config\.([\w.<>]+): (\S.*)$", capsys.readouterr().out, re.M))
-    settings = config.load(config.default_file(name))
-    for key, value in settings.items():
+    settings = importlib.import_module(f"launch.{name}").COMMAND.settings
+    for key, value in settings.defaults().items():
         inner = [f"{key}.{each}" for each in value] if hasattr(value, "items") else [key]
         assert f"{key}.<key>" in listed or {*inner} <= {*listed}, key
 

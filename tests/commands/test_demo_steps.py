@@ -1,72 +1,41 @@
-"""The demo's searches and its comparison, on tiny models; tests/demo has the embedded ones."""
+"""The demo's search, on tiny models; tests/demo has the embedded ones."""
 
-import csv
 import sys
 
 import pytest
+from etils import epath
 
 import demo as embedded
-from configs import demo as demo_config
-from engine.errors import AssayError
-from engine.mesh import build_mesh
-from engine.settings import Limits
 from launch import demo
-from launch.common import searching
-from tests.support.sweeps import SETTINGS, Run
+from launch.common import scoring
+from tests.support.sweeps import Run
 
-MLP = "smollm2-135m-d16-rt-mlp"
-PROMPT = {"greatest": "What is the greatest thing?"}
-SHORT = {"steps": 2, "candidates": 8, "topk": 4, "length": 2}
+PROMPT = "What is the greatest thing?"
+SHORT = {"steps": 2, "candidates": 8, "topk": 4, "length": 2, "direction": "max"}
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def work(checkpoint, tmp_path):
-    """A demo of two tiny models whose vocabulary was scored."""
-    config = demo_config.get_config()
-    for name in demo.SEARCHES:
-        config[name].update(SHORT)
-    config.search.direction = "max"
-    config.certified.update(topk=2, candidates=2)  # " love" and " war" are tokens
-    models = [checkpoint("one"), checkpoint("two")]
-    Run(tmp_path / "run").sweep(models, PROMPT)
-    return demo.Demo(
-        root=tmp_path,
-        slugs=("one", "two"),
-        prompts=PROMPT,
-        items=("words", ["love", "war", "no such word", "peace"]),
-        word_prompts={},
-        settings=SETTINGS,
-        word_settings=SETTINGS,
-        logprobs=None,
-        mesh=build_mesh(),
-        searches={name: searching.settings(config[name], [])[0] for name in demo.SEARCHES},
-        pair=("one", "two"),
-        limits=Limits(**config.limits.to_dict()),
+def test_it_searches_the_first_models_and_keeps_what_is_found(checkpoint, tmp_path):
+    config = demo.COMMAND.settings.defaults()
+    config.search.update(SHORT)
+    config.searched = 2
+    prompts = scoring.chosen_prompts("", [PROMPT])
+    work = demo.Demo(
         config=config,
-        models=models,
+        root=epath.Path(tmp_path),
+        prompts=prompts,
+        items=None,
+        word_prompts={},
+        slugs=(),
+        models=[checkpoint("one"), checkpoint("two"), checkpoint("three")],
     )
-
-
-def test_it_searches_for_each_and_among_the_words(work, tmp_path):
-    def search():
-        work.new = 0
-        for step in (demo.search, demo.search_more):
-            step(work, lambda line: None)
-        return work.new
-
-    assert search() == 2 + 1
-    names = {path.parent.name for path in (tmp_path / "run").glob("sequences/*/*/*/*/*.parquet")}
-    assert {name.partition("-seed")[0] for name in names} == {"gcg"}
-    assert search() == 0
-
-
-def test_two_models_are_compared(work, tmp_path):
-    lines = []
-    demo.compare(work, lines.append)
-    assert lines == [f"comparing one with two into {tmp_path}/diff"]
-    with (tmp_path / "diff/tables/changes.csv").open() as file:
-        assert {row["prompt"] for row in csv.DictReader(file)} == {*PROMPT}
+    demo.search(work, lambda line: None)
+    assert work.new == 2
+    found = {path.split("/")[1] for path in Run(tmp_path / "run").results()}
+    assert found == {"model=one", "model=two"}
+    work.new = 0
+    demo.search(work, lambda line: None)
+    assert work.new == 0
 
 
 def test_packages_that_the_demo_lacks_are_one_line(tmp_path, monkeypatch, capfd):
@@ -75,9 +44,3 @@ def test_packages_that_the_demo_lacks_are_one_line(tmp_path, monkeypatch, capfd)
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert demo.main([f"--config.root={tmp_path}"]) == 2
     assert "demo: no package gguf; pip install 'assay[demo]', and" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("compared", [MLP, f"{MLP},{MLP}"])
-def test_what_cannot_be_compared_is_one_line(compared):
-    with pytest.raises(AssayError, match=r"compared=.*; allowed: two different ones of smollm2"):
-        demo.pair_of(compared)

@@ -13,10 +13,8 @@ import pytest
 
 import analysis
 from analysis.report import drawing, write_report
-from configs import analyze
 from engine.runs import schema
 from launch.__main__ import ALIASES, COMMANDS, main
-from launch.common.reporting import settings_of
 from tests.support import charts, runs
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +77,8 @@ def flags():
 
 
 def _config_keys(command: str) -> set[str]:
-    config = importlib.import_module(f"configs.{ALIASES.get(command, command)}").get_config()
+    settings = importlib.import_module(f"launch.{ALIASES.get(command, command)}").COMMAND.settings
+    config = settings.defaults() if settings else {}
 
     def keys(part, before):
         for name in part:
@@ -156,12 +155,7 @@ def sources():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_modules_settings_and_identifiers_of_a_page_exist(page, sources):
-    settings = {
-        key
-        for command in COMMANDS
-        if (ROOT / "configs" / f"{command}.py").exists()
-        for key in _config_keys(command)
-    } | _config_keys("search")
+    settings = {key for command in COMMANDS for key in _config_keys(command)}
     for span in _spans(page):
         if named := re.match(r"--config\.([\w.]+)", span):
             assert named[1] in settings, span
@@ -224,11 +218,11 @@ def report(tmp_path_factory):
     """Of a run in which every chapter has something; its figures are not drawn."""
     folder = tmp_path_factory.mktemp("guide")
     run = analysis.load(runs.full_run(folder / "run", np.random.default_rng(0)))
-    config = analyze.get_config()
-    config.options.update(shared_ends=True, permutations=99, bootstraps=99)
+    options = analysis.Options(shared_ends=True, permutations=99, bootstraps=99)
+    settings = analysis.AnalyzeSettings(options=options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "draw", lambda *_: charts.Undrawn())
-        write_report(run, folder / "report", {}, settings_of(config))
+        write_report(run, folder / "report", {}, settings)
     return folder / "report"
 
 

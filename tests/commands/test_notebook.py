@@ -15,7 +15,9 @@ def test_a_sweep_gives_what_the_command_prints_and_writes_the_same_rewards(
     command, checkpoint, tmp_path
 ):
     place = checkpoint().path
-    said = assay.sweep(place, run=tmp_path / "here", prompt=PROMPT, config=FEW)
+    file = tmp_path / "mine.py"
+    file.write_text("def get_config():\n    return {'self_check': 4}\n")
+    said = assay.sweep(place, run=tmp_path / "here", prompt=PROMPT, config=file)
     flags = [f"--checkpoint={place}", f"--run={tmp_path / 'there'}", f"--prompt={PROMPT}"]
     told = json.loads(command("sweep", *flags, "--config.self_check=4", "--json").out[0])
     assert {*said} == {*told, "exit_status"} and said["exit_status"] == 0
@@ -52,7 +54,7 @@ def test_a_report_and_a_diff_of_two_runs_name_their_pages(light, checkpoint, tmp
         ({"prompt": "x"}, "--run is missing"),
         ({"prompt": "x", "run": None}, "--run is missing"),
         ({"run": "run", "prompt": {"best": "x"}}, "prompt={'best': 'x'}; allowed: a text, or a"),
-        ({"run": "run", "config": "configs/sweep.py:paper"}, "allowed: settings by name, as {"),
+        ({"run": "run", "config": ["seed"]}, "config=['seed']; allowed: a file, or settings as {"),
         ({"run": "run", "print_config": True}, "print_config=True: only the command in a shell"),
         ({"run": "run", "multihost": True}, "multihost=True: only the command in a shell"),
     ],

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 import assay
-from configs import sweep
 from engine.errors import AssayError
 from engine.sources import cache as models
 from engine.sources import convert
+from launch import sweep
 from launch.common import sources
 from tests.support import folders, hub_server, tiny
 
 
 @pytest.fixture
 def config(tmp_path):
-    settings = sweep.get_config()
+    settings = sweep.COMMAND.settings.defaults()
     settings.cache = str(tmp_path / "cache")
     return settings
 
@@ -150,11 +150,12 @@ def test_a_hub_id_is_fetched_once_and_its_name_with_a_revision_is_never_a_folder
 
 KILLED = """
 import os, signal, sys
-from configs import sweep
+from launch import sweep
 from engine.convert import writer
+from launch import sweep
 from launch.common import sources
 writer.Writer.finish = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-config = sweep.get_config()
+config = sweep.COMMAND.settings.defaults()
 config.cache = sys.argv[2]
 sources.checkpoints([sys.argv[1]], config)
 """

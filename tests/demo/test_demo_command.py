@@ -67,17 +67,3 @@ def test_a_part_that_is_missing_is_computed_again_and_nothing_else(first, argume
     assert "7/7 writing" in capfd.readouterr().err
     after = {path: path.stat().st_mtime_ns for path in (first / "run").rglob("part-*")}
     assert {path for path in before if before[path] != after[path]} == {lost}
-
-
-def test_ends_that_would_overlap_are_refused_before_anything_is_scored(tmp_path, capfd):
-    pair = f"{SLUG},smollm2-135m-d14-rt-mlp"
-    flags = [
-        "--all",
-        f"--config.root={tmp_path}",
-        f"--config.models={pair}",
-        f"--config.compared={pair}",
-    ]
-    flags += ["--config.prompts=greatest", "--config.words=", "--config.language_model=false"]
-    assert demo.main([*flags, "--config.limits.ends=24577"]) == 2
-    assert "diff.limits.ends=24577 of 49,152 compared tokens" in capfd.readouterr().err
-    assert not (tmp_path / "run" / "scores").exists()

@@ -7,7 +7,7 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import explained, humans, items, published
-from configs import reproduce
+from launch import reproduce
 from launch.common import reporting
 from tests.conftest import SHARED
 from tests.support.released import import_elo
@@ -75,9 +75,9 @@ def test_the_released_gaps_need_the_quirk(sides):
 
 
 def test_every_published_number_of_the_items_is_within_its_noise(run):
-    config = reproduce.get_config().analyze
-    config.options.permutations = config.options.bootstraps = 99
-    chapters, settings = (humans.ANALYSIS, published.ANALYSIS), reporting.settings_of(config)
+    options = analysis.Options(**reproduce.OPTIONS, permutations=99, bootstraps=99)
+    chapters = (humans.ANALYSIS, published.ANALYSIS)
+    settings = analysis.AnalyzeSettings(options=options)
     study = analysis.compute(run, reporting.metadata(), settings, chapters)
     values = study.tables["published"]
     counts = dict(values.group_by("exhibit").len().rows())

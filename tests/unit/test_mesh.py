@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -74,3 +75,18 @@ def test_arrays_without_elements_are_no_arguments_of_what_devices_compute():
     traced = jax.make_jaxpr(split)((weights, empty), block)
     (mapped,) = (one for one in traced.eqns if one.primitive.name == "shard_map")
     assert all(argument.aval.size for argument in mapped.invars)
+
+
+def group(folder: Path, most: str, used: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    caches = "anon 5\nactive_file 1\ninactive_file 2\n"
+    (folder / "memory.max").write_text(f"{most}\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(caches)
+
+
+def test_a_group_that_this_process_is_in_bounds_its_memory(tmp_path):
+    (tmp_path / "own").write_text("0::/jobs/mine\n")
+    group(tmp_path, "3000", 1000)
+    assert list(meshes._group_limits(tmp_path, tmp_path / "own")) == [2003]
+    assert 0 < meshes.free_memory() <= 2**50

@@ -8,14 +8,12 @@ import pytest
 import analysis
 from analysis import CHAPTERS, AnalyzeSettings, ModelInfo, Options
 from analysis.report import drawing
-from configs import analyze
 from tests.support import charts, runs
 
 
 def options_of(**changed) -> Options:
-    """The options of configs/analyze.py, with few draws, and with `changed` ones."""
-    few = {"permutations": 99, "bootstraps": 99}
-    return Options(**analyze.get_config().options.to_dict() | few | changed)
+    """Options with few draws, and with `changed` ones."""
+    return Options(**{"permutations": 99, "bootstraps": 99} | changed)
 
 
 @pytest.fixture(scope="session")

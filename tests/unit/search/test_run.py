@@ -12,9 +12,8 @@ import pytest
 from etils import epath
 
 import analysis
-from configs import search as search_config
 from engine.errors import AssayError
-from engine.runs import environment, schema
+from engine.runs import identity, schema
 from engine.runs.folder import RunFolder
 from engine.runs.result import Result
 from engine.search.gcg import (
@@ -23,6 +22,7 @@ from engine.search.gcg import (
 )
 from engine.search.run import joint_id, resumable
 from engine.settings import METHODS, SearchSettings
+from launch import search as search_command
 from launch.common import searching
 from tests.support import full_disk, slow
 from tests.support.killed import Killed, killed_after
@@ -102,7 +102,7 @@ def test_an_unfinished_search_with_other_inputs_is_refused(
     state = epath.Path(tmp_path / "state.safetensors")
     resumable(problem(checkpoint()), scorer(checkpoint()), state)
     if differs == "numerics":
-        monkeypatch.setitem(environment.NUMERICS, "cpu", 1)
+        monkeypatch.setitem(identity.NUMERICS, "cpu", 1)
     other = problem(checkpoint(), topk=15) if differs == "topk" else problem(checkpoint())
     with pytest.raises(AssayError, match=rf"an unfinished search with another {differs}; remove"):
         resumable(other, scorer(checkpoint()), state)
@@ -134,7 +134,7 @@ def hashes(run):
 
 @pytest.mark.parametrize("method", [None, *METHODS])
 def test_the_api_and_the_command_have_the_same_settings(method):
-    config = search_config.get_config()
+    config = search_command.COMMAND.settings.defaults()
     config.method = method
     command, _ = searching.settings(config, [])
     assert command == SearchSettings.of(method=method, direction="both", dtype="float32")

@@ -5,7 +5,8 @@ import re
 import jax
 import pytest
 
-from engine import host, planning
+from engine import mesh as meshes
+from engine import planning
 from engine.errors import AssayError
 from engine.planning import LEAST_STEP, DeviceRoom, Model, SweepWork
 from engine.scoring.reward_passes import RewardScorer
@@ -23,7 +24,7 @@ def free(monkeypatch):
     """Bytes of free host memory, as this process sees them from now on."""
 
     def leave(bytes_: int) -> None:
-        monkeypatch.setattr(host, "free_memory", lambda: bytes_)
+        monkeypatch.setattr(meshes, "free_memory", lambda: bytes_)
 
     return leave
 
@@ -151,7 +152,7 @@ def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, mo
     subject = Model.of([tiny])
     size = planning.checkpoint_bytes(subject)
     disk = (1, size * 3 // 2)
-    monkeypatch.setattr(host, "free_disk", lambda folder: disk)
+    monkeypatch.setattr(meshes, "free_disk", lambda folder: disk)
     with pytest.raises(AssayError, match="the download needs "):
         planning.check_conversion(subject, tmp_path, cached=0)
     planning.check_conversion(subject, tmp_path, cached=size)

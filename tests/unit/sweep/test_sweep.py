@@ -9,7 +9,7 @@ import analysis
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.runs.environment import library_versions
+from engine.runs.identity import library_versions
 from engine.scoring.reward_passes import RewardScorer
 from engine.sweep import loop, setup
 from engine.sweep.outcomes import SomeFailed

@@ -7,7 +7,7 @@ import pytest
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import environment, verify
+from engine.runs import identity, verify
 from engine.scoring import reward_passes
 from engine.sweep import loop
 from tests.support.folders import flipped
@@ -158,13 +158,13 @@ def test_a_complete_result_of_an_earlier_numerical_code_stays_and_others_are_add
     run, tiny, monkeypatch
 ):
     with monkeypatch.context() as patch:
-        patch.setitem(environment.NUMERICS, "cpu", 1)
+        patch.setitem(identity.NUMERICS, "cpu", 1)
         run.sweep([tiny], ONE)
     before = run.hashes()
     assert run.sweep([tiny], ONE) == 0
     assert run.hashes() == before
     run.sweep([tiny], PROMPTS)
     numbers = [each.ways[0]["numerics"] for each in run.results().values()]
-    assert numbers == [1, environment.NUMERICS["cpu"]]
+    assert numbers == [1, identity.NUMERICS["cpu"]]
     assert run.hashes().items() >= before.items()
     assert not verify.verify(epath.Path(run.folder)).problems
