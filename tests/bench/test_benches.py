@@ -1,20 +1,18 @@
 """Every bench runs at toy sizes from its first to its last line."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from bench import device, page, peers, report, search, sweep
+from bench import device, peers, report, search, sweep
 from bench.random_model import published
 from demo.embedded_models import EMBEDDED
 from tests.support import large_runs
 
 pytestmark = pytest.mark.slow  # models are loaded, programs compiled and processes started
 
-ROOT = Path(__file__).resolve().parents[2]
 SLUG = "smollm2-135m-d14-rt-mlp"
 SWEEP = ("--candidates=64", "--cached=32", "--paper=32", "--step_size=32", "--batches=32")
 SEARCH = ("--candidates=8", "--length=2", "--topk=8", "--swept=32", "--steps=1", "--batches=8")
@@ -34,7 +32,6 @@ def test_sweep_compares_rewards_with_those_of_transformers(flags, capsys):
     sweep.main([*flags, *SWEEP])
     printed = capsys.readouterr().out
     assert "assay - cached" in printed and "assay - paper" in printed
-    assert "of its matrix products alone" in printed
 
 
 def test_other_rewards_end_the_sweep(flags, monkeypatch):
@@ -44,9 +41,8 @@ def test_other_rewards_end_the_sweep(flags, monkeypatch):
         sweep.main([*flags, *SWEEP])
 
 
-def test_search_compares_rewards_and_gradients_with_those_of_torch(flags, capsys):
+def test_search_compares_rewards_and_gradients_with_those_of_torch(flags):
     search.main([*flags, *SEARCH])
-    assert "of the sweep's rate, assay's step reaches" in capsys.readouterr().out
 
 
 def test_another_gradient_ends_the_search(flags, monkeypatch):
@@ -92,20 +88,3 @@ def test_torch_is_the_peer_of_what_assay_measures():
         hidden = network.base(rows, use_cache=False).last_hidden_state[:, -1]
         whole = network.head(hidden)[:, 0].float().numpy()
     assert np.abs(cached - whole).max() < 0.1 * whole.std()
-
-
-def test_the_parts_of_a_page_are_its_bytes():
-    html = '<style>é</style><p>text</p><script>1</script><img src="data:image/png;base64,AA=="/>'
-    parts = page.parts(html)
-    assert parts["scripts and style"] == len("<style>é</style><script>1</script>".encode())
-    assert parts["images"] == len('"data:image/png;base64,AA=="')
-    assert parts["page"] == len(html.encode())
-    assert sum(parts.values()) == 2 * parts["page"]
-
-
-def test_without_a_browser_the_page_bench_says_so_in_one_line(tmp_path, monkeypatch, capsys):
-    (tmp_path / "index.html").write_text("<p>text</p>", encoding="utf-8")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit, match="no chromium or google-chrome on PATH; bytes alone"):
-        page.main([str(tmp_path)])
-    assert "page" in capsys.readouterr().out

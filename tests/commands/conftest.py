@@ -1,4 +1,4 @@
-"""Commands called inside the test process, the served page, and an S3 server."""
+"""Commands called inside the test process, and the served page."""
 
 import contextlib
 import dataclasses
@@ -93,19 +93,3 @@ def held(explorer, monkeypatch):
     monkeypatch.setattr(explorer.desk, "between", wait)
     yield go
     go.set()
-
-
-@pytest.fixture
-def store(monkeypatch):
-    """The objects of an S3 server that this process and those it starts talk to."""
-    import fsspec
-
-    from tests.support import object_store
-
-    with object_store.serving() as store:
-        store.empty()
-        for name, value in {**object_store.KEYS, "AWS_ENDPOINT_URL": store.url}.items():
-            monkeypatch.setenv(name, value)
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
-        yield store
-        fsspec.get_filesystem_class("s3").clear_instance_cache()

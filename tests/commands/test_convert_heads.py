@@ -18,14 +18,15 @@ def judge(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_a_judge_is_converted_and_sweeps_as_a_reward_model(command, judge, tmp_path):
     """Without a template the line names the key."""
     flags = [f"--source={judge}", f"--checkpoint={tmp_path / 'ck'}", "--config.reward=love - war"]
-    said = "or convert --config.template=<file of Jinja, trl or raw> gives it"
+    said = "--config.template"
     assert said in command("convert", *flags).refusal()
     done = command("convert", *flags, f"--config.template={tmp_path / 'judge.jinja'}").fine()
     ids = tiny.tokenizer().convert_tokens_to_ids(["love", "war"])
-    said = "note: judge: the reward is the logit of 'love' (token id {}) minus that of 'war' "
+    said = "'love' (token id {}) minus that of 'war' "
     assert any((said + "(token id {})").format(*ids) in line for line in done.err)
     assert done.out[-1].endswith(": judge, 3 layers, linear head, 320 tokens, float32")
     sweep = [f"--checkpoint={tmp_path / 'ck'}", f"--run={tmp_path / 'run'}", "--prompt=Is it?"]

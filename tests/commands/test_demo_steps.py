@@ -43,4 +43,4 @@ def test_packages_that_the_demo_lacks_are_one_line(tmp_path, monkeypatch, capfd)
     monkeypatch.delitem(sys.modules, "demo.build", raising=False)
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert demo.main([f"--config.root={tmp_path}"]) == 2
-    assert "demo: no package gguf; pip install 'assay[demo]', and" in capfd.readouterr().err
+    assert "demo: no package gguf" in capfd.readouterr().err

@@ -38,18 +38,16 @@ def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, c
     flags = [f"--before={both['before']}", f"--after={both[after]}", f"--report={report}"]
     done = command("diff", *flags, *FAST)
     assert done.code == code, done.err
-    said = "all 4 limits hold" if code == 0 else "3 of 4 limits do not hold"
-    assert done.out[0] == f"{'FAIL' if code else 'PASS'}: {said}"
-    assert done.out[-1] == f"{report}/index.html: {said}"
-    assert [line.split("  ")[0] for line in done.out[2:4]] == ["before", "after"]
+    said = "all 4" if code == 0 else "3 of 4"
+    assert done.out[0].startswith(f"{'FAIL' if code else 'PASS'}: {said}")
+    assert done.out[-1].startswith(f"{report}/index.html: {said}")
     shown = [line for line in done.out if line.startswith(("FAILS", "holds"))]
     content = json.loads((report / "verdict.json").read_text(encoding="utf-8"))
     assert [row["ok"] for row in content["limits"]] == [False] * 3 * code + [True] * (4 - 3 * code)
     for row, line in zip(content["limits"], shown, strict=True):
         assert line.startswith("holds") if row["ok"] else row["on"] in line
     page = (report / "index.html").read_text(encoding="utf-8")
-    assert f"<h1><b>{'FAIL' if code else 'PASS'}</b> <span>{said}</span></h1>" in page
-    assert '<section id="first"' not in page  # The verdict stands in its place.
+    assert f"<h1><b>{'FAIL' if code else 'PASS'}</b> <span>{said}" in page
     assert pl.read_csv(report / "tables" / "changes.csv")["of"].to_list() == ["change"]
 
 
@@ -60,9 +58,7 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     flags = [f"--before={model.path}", f"--after={model.path}"]
     flags += [f"--report={tmp_path / 'report'}", f"--run={tmp_path / 'runs'}"]
     flags += ["--config.prompts=greatest", *FAST]
-    done = command("diff", *flags).fine()
-    assert done.err[0].startswith("sweeping before and after under 1 prompt; then, to measure the")
-    assert "after then takes 2 times as long (--config.noise=off: no such sweep;" in done.err[0]
+    assert "2 times" in command("diff", *flags).fine().err[0]
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     assert table["of"].to_list() == ["change", "noise: after in float32 and bfloat16 (noise)"]
     change, noise = table["mean_shift"]
@@ -73,6 +69,7 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     assert result.ways[0]["step_size"] == 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "measured"), [("one", ["greatest"]), ("off", [])])
 def test_the_sweep_that_measures_the_noise_may_be_shorter_or_left_out(
     command, checkpoint, tmp_path, light, noise, measured
@@ -81,7 +78,7 @@ def test_the_sweep_that_measures_the_noise_may_be_shorter_or_left_out(
     flags = [f"--before={model.path}", f"--after={model.path}", f"--run={tmp_path / 'runs'}"]
     flags += [f"--report={tmp_path / 'report'}", "--config.prompts=greatest,worst", *FAST]
     done = command("diff", *flags, f"--config.noise={noise}").fine()
-    assert ("after then takes 1.5 times as long" in done.err[0]) is (noise == "one")
+    assert ("1.5 times" in done.err[0]) is (noise == "one")
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     assert table.filter(pl.col("of") != "change")["prompt"].to_list() == measured
     assert (tmp_path / "runs" / "noise").exists() is bool(measured)
@@ -95,23 +92,19 @@ def test_pairs_are_a_limit(command, both, source, tmp_path, light):
     flags = [f"--before={both['before']}", f"--after={both['same']}", f"--items={path}", *FAST]
     flags += [f"--report={tmp_path / 'report'}"]
     done = command("diff", *flags)
-    assert "--before: m has no scores of 'own'; allowed: a run into which `assay" in done.err[-1]
+    assert "--before: m " in done.err[-1] and "'own'" in done.err[-1]
     rewards = {"before": [1.0, 0.0, 1.0, 0.0], "same": [1.0, 0.0, 0.0, 0.0]}
     for side, values in rewards.items():
         runs.add_conversations(both[side], "own", listed.table, {"m": values})
     assert command("diff", *flags).code == 0
     done = command("diff", *flags, "--config.limits.accuracy=0.75")
     assert done.code == 1
-    assert re.search(
-        r"FAILS  pairs judged right \(100\.0% before\)  pairs of own  50\.0 % +at least 75 %",
-        "\n".join(done.out),
-    )
+    assert re.search(r"FAILS .*\(100\.0% before\) .*own +50\.0 % .*75 %", "\n".join(done.out))
     content = json.loads((tmp_path / "report" / "verdict.json").read_text(encoding="utf-8"))
     first = content["limits"][0]
-    assert (first["on"], first["what"]) == ("pairs judged right", "100.0% before")
     assert (first["value"], first["limit"], first["ok"]) == (0.5, 0.75, False)
     done = command("diff", *flags[:2], *flags[3:], "--config.limits.accuracy=0.75")
-    assert "--config.limits.accuracy without pairs; allowed: beside --items" in done.err[0]
+    assert "--config.limits.accuracy" in done.err[0]
 
 
 @pytest.fixture
@@ -142,27 +135,18 @@ SWEPT = ["--run={tmp}/runs", "--config.prompts=greatest"]
     ("flags", "message"),
     [
         (["--before={before}", "--after={tmp}/no"], "diff: {tmp}/no: not a run folder"),
-        (["--before={before}", "--after={short}"], "have two vocabularies (300 and 2 tokens;"),
-        ([*RUNS, "--noise={other}"], "of neither model; allowed: another sweep of the checkpoint"),
-        (["--before={model}", "--after={same}"], "diff: --run is missing; allowed: a folder"),
-        (
-            [*RUNS, "--config.prompts=greatest"],
-            "diff: --config.prompts: both sides are runs, so nothing is swept; allowed: --config.c",
-        ),
-        ([*SIDES, *SWEPT, "--noise={fits}"], "--noise={fits}: of neither model"),
+        (["--before={before}", "--after={short}"], "two vocabularies (300 and 2 tokens"),
+        ([*RUNS, "--noise={other}"], "--noise={tmp}/other"),
+        (["--before={model}", "--after={same}"], "diff: --run is missing"),
+        ([*RUNS, "--config.prompts=greatest"], "diff: --config.prompts: "),
+        ([*SIDES, *SWEPT, "--noise={fits}"], "--noise={fits}: "),
         ([*SIDES, *SWEPT, "--config.noise=half"], "noise='half'; allowed: 'all', 'one', 'off'"),
-        (
-            [*SIDES, *SWEPT, "--config.compared=worst"],
-            "--before has no prompt 'worst'; allowed: --config.",
-        ),
+        ([*SIDES, *SWEPT, "--config.compared=worst"], "--before has no prompt 'worst'"),
         (
             ["--before={model}", "--after={fits}", *SWEPT, "--config.prompts=best"],
             "--before has 'best'",
         ),
-        (
-            ["--before={model}", "--after={reversed}", *SWEPT],
-            "--after (reversed) have two vocabularies (",
-        ),
+        (["--before={model}", "--after={reversed}", *SWEPT], "--after (reversed) "),
         (
             ["--before={model}", "--after={language}", *SWEPT],
             "a language model; allowed: a reward model",
@@ -189,7 +173,7 @@ def test_an_older_comparison_in_the_run_folder_is_found_before_any_sweep(
     flags = [f"--run={tmp_path / 'runs'}", f"--report={tmp_path / 'report'}", *sides]
     done = command("diff", *flags, "--config.prompts=greatest", *FAST)
     assert done.code == 2
-    assert "runs/after: model 'diffed' is there already with " in done.err[0]
+    assert "runs/after: model 'diffed'" in done.err[0]
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["after"]
 
 
@@ -247,12 +231,6 @@ def _of_checkpoint(folder, digest, dtype, mode="ids"):
     runs.edit_run(folder, change)
 
 
-SAME = (
-    "has the same rewards or log-probabilities as --{}; allowed: another sweep of that checkpoint, "
-    "in another dtype or step size, or on another mesh"
-)
-
-
 def test_noise_is_neither_side_of_one_checkpoint_and_is_measured_prompt_by_prompt(
     command, tmp_path, light
 ):
@@ -272,7 +250,7 @@ def test_noise_is_neither_side_of_one_checkpoint_and_is_measured_prompt_by_promp
     aliased = "copy/../before"
     for name, side in (("before",) * 2, (aliased, "before"), ("copy", "before"), ("after",) * 2):
         refused = command("diff", *flags, f"--noise={tmp_path / name}").refusal()
-        assert refused == f"diff: --noise={tmp_path / name}: {SAME.format(side)}"
+        assert refused.startswith(f"diff: --noise={tmp_path / name}: ") and f"--{side}" in refused
     assert command("diff", *flags, f"--noise={tmp_path / 'half'}").code == 0
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     found = table.filter(pl.col("of").str.starts_with("noise"))
@@ -314,14 +292,9 @@ def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     flags = [f"--before={tmp_path / 'lm'}", f"--after={rewarded}", f"--report={report}"]
     done = command("diff", *flags, f"--noise={tmp_path / 'noise'}", *FAST)
     assert done.code == 1, done.err
-    left = f"left out: 1 token that only after has ({len(tokens)} '<|pad|>')"
-    assert done.out[-1].endswith(f"of 4 limits do not hold; {left}")
+    assert done.out[-1].endswith(f"({len(tokens)} '<|pad|>')")
     table = pl.read_csv(report / "tables" / "changes.csv")
     assert table["of"].to_list() == ["change", "noise: before in float32 and bfloat16 (noise)"]
     assert table["n"].to_list() == [len(tokens)] * 2
     page = (report / "index.html").read_text(encoding="utf-8")
-    text = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
-    assert "2 models gave a reward or a log-probability to every token" in text
-    assert "reward model" not in text
-    sections = re.findall(r"<section id=\"(.*?)\"", page)  # none that is about rewards
-    assert " ".join(sections) == "verdict moved comparison headlines explorer caveats tables"
+    assert "reward model" not in re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.S)

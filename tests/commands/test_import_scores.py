@@ -169,52 +169,44 @@ def test_a_result_says_from_which_file_it_came_and_its_bytes_are_imported_once(s
 def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
     run = str(tmp_path / "run")
     import_elo(source(ELO), run)
-    with pytest.raises(AssayError, match=r"was begun with imported\.source_sha256="):
+    with pytest.raises(AssayError, match=r"imported\.source_sha256="):
         import_elo(source(ELO.replace("1.5", "1.25")), run)
-    with pytest.raises(AssayError, match="list 'some-list' is there already"):
+    with pytest.raises(AssayError, match="list 'some-list'"):
         import_elo(source(ELO.replace("Water", "Wine")), run)
-    with pytest.raises(
-        AssayError, match="other human scores of the list 'some-list' are there already"
-    ):
+    with pytest.raises(AssayError, match=r"human .*'some-list'"):
         import_elo(source(ELO.replace("1700", "1701")), run, "Another prompt?")
     assert analysis.load(run).humans("some-list")["elo_score"][0] == 1700
 
 
 BAD = {
-    "a header of the other layout": (
-        *("items", TOKENS, {}),
-        "its columns are token_id, token_name, .*; layout 'items' has item .or name., then one",
-    ),
-    "no number": ("items", ELO.replace("-0.5", "nan"), {}, "'Org/Model-A', row 2: 'nan' is no fin"),
-    "an empty item": ("items", ELO.replace("1600,null", "1600,"), {}, "'name' is empty in row 2"),
-    "an item twice": ("items", ELO.replace("null", "Water"), {}, "1 and 2 are both name 'Water'"),
+    "a header of the other layout": (*("items", TOKENS, {}), "token_id, token_name, .*'items'"),
+    "no number": ("items", ELO.replace("-0.5", "nan"), {}, "'Org/Model-A', row 2: 'nan'"),
+    "an empty item": ("items", ELO.replace("1600,null", "1600,"), {}, "'name' .* row 2"),
+    "an item twice": ("items", ELO.replace("null", "Water"), {}, "1 and 2 .*'Water'"),
     "two models of one name": (
         *("items", ELO.replace("Org/Model.B_v2", "other/model-a"), {}),
-        "other/model-a under 'what-is-best-.*' is in a.csv already",
+        "other/model-a .*'what-is-best-.*' .*a.csv",
     ),
     "a file that says no prompt": (
         *("items", ELO, {"prompt": ""}),
-        r"--prompt is missing: 'a' names no prompt; allowed: .*greatest, best, worst, elo_",
+        r"--prompt .*'a' .*greatest, best, worst, elo_",
     ),
     "a prompt beside those of the columns": (
         *("tokens", TOKENS, {"prompt": "best"}),
-        "--prompt='best', but its columns name their prompts",
+        "--prompt='best'",
     ),
-    "a model beside those of the columns": (
-        *("items", ELO, {"model": "m"}),
-        "--model='m', but its columns name their models",
-    ),
+    "a model beside those of the columns": (*("items", ELO, {"model": "m"}), "--model='m'"),
     "a column that names no prompt": (
         *("tokens", TOKENS.replace("greatest", "category"), {}),
-        "a.csv: 'category' names no prompt; allowed: ",
+        "a.csv: 'category'",
     ),
     "log-probabilities as rewards": (
         *("tokens", logprobs(["best"]).write_csv(), {}),
-        "column 'best' holds log-probabilities, not rewards; allowed: --values=logprobs",
+        "'best' .*--values=logprobs",
     ),
     "probabilities that sum to more than 1": (
         *("tokens", logprobs(["best"]).with_columns(pl.col("best") * 0.5).write_csv()),
-        *({"values": "logprobs"}, "column 'best' holds up to .*, probabilities that sum to "),
+        *({"values": "logprobs"}, "'best' "),
     ),
 }
 
@@ -233,9 +225,9 @@ def test_bad_files_are_one_line_and_nothing_is_written(
 def test_a_bad_file_among_good_ones_writes_nothing(source, tmp_path):
     folder = source(ELO, "best.csv").parent
     for text, message in {
-        ELO.replace("null", "peace"): "worst.csv: other human scores of the list",
-        ELO.replace("4e1", "x"): "worst.csv: column 'Org/Model.B_v2', row 2: 'x' is no finite",
-        "item,Org/Model-A\nnull,1\nWater,2\n007,3\n": "worst.csv: other items, or another order",
+        ELO.replace("null", "peace"): "worst.csv: other human",
+        ELO.replace("4e1", "x"): "worst.csv: column 'Org/Model.B_v2', row 2: 'x'",
+        "item,Org/Model-A\nnull,1\nWater,2\n007,3\n": "worst.csv: other items",
     }.items():
         source(text, "worst.csv")
         with pytest.raises(AssayError, match=re.escape(message)):
@@ -246,8 +238,8 @@ def test_a_bad_file_among_good_ones_writes_nothing(source, tmp_path):
 def test_two_files_of_one_model_are_refused(source, tmp_path):
     for name in ("LxzGordon--URM-LLaMa-3.1-8B.csv", "L-Lla-8B.csv"):
         folder = source(TOKENS, name).parent
-    with pytest.raises(AssayError, match="under 'greatest' is in L-Lla-8B"):
+    with pytest.raises(AssayError, match=r"'greatest' .*L-Lla-8B"):
         import_one(folder, tmp_path / "run", "tokens")
-    with pytest.raises(AssayError, match="--model='m' with 2 files; allowed with one"):
+    with pytest.raises(AssayError, match="--model='m'"):
         import_one(folder, tmp_path / "run", "tokens", model="m")
     assert not (tmp_path / "run").exists()

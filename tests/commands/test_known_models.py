@@ -8,14 +8,12 @@ import dataclasses
 import json
 import math
 import re
-from pathlib import Path
 
 import polars as pl
 import pytest
 
 from configs import known_models, prompts
 from engine.checkpoint.restore import parameters
-from engine.convert import hf_families
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.errors import AssayError
 from engine.models.heads import HEADS, HeadConfig
@@ -26,8 +24,6 @@ from engine.sources import convert
 from launch import models
 from launch.common.released_files import prompt_named
 from tests.support import hub_server, tiny
-
-ROOT = Path(__file__).parents[2]
 
 
 def held(fields) -> int:
@@ -69,31 +65,6 @@ def test_the_tables_share_no_model_and_their_policies_are_known():
     assert {spec.date for spec in known_models.KNOWN.values()} == {"", "26 Jul 2024"}
 
 
-def test_the_table_says_of_each_model_what_is_known_within_100_columns():
-    lines = models.table().splitlines()
-    assert max(map(len, lines)) <= 100
-    for spec in known_models.KNOWN.values():
-        (at,) = [i for i, line in enumerate(lines) if spec.nickname in line.split()]
-        size = spec.tensor_bytes
-        said = [spec.developer, spec.base, spec.bos, "unknown" if size is None else f"{size:,}"]
-        assert {*said} <= {*re.split("  +", lines[at])}
-        revision = spec.revision[:12] if spec.revision else "unpinned"
-        revision += ", pickled" if spec.pickled else ""
-        assert re.split("  +", lines[at + 1]) == ["", spec.hub_id, revision, spec.dtype]
-
-
-def test_the_table_begins_with_every_decoder_and_head_and_so_does_the_page():
-    said = models.table().split("\n\n")[0]
-    assert {*models.HEAD_KINDS} == {*HEADS, "logits", "none"} - {"urm-helpfulness"}
-    opening = (ROOT / "docs" / "your-own-model.md").read_text().split("\n\n")[2]
-    for family in hf_families.FAMILIES:
-        assert f"{family}," in said or f"{family};" in said
-        assert f"`{family}`" in opening
-    for kind in models.HEAD_KINDS:
-        assert f"\n{kind} " in said
-        assert f"| {'none' if kind == 'none' else f'`{kind}`'} |" in opening
-
-
 def test_what_is_not_read_is_in_no_other_table():
     named = {hub_id.rpartition("/")[2].lower() for hub_id in known_models.NOT_READ}
     assert named.isdisjoint(known_models.KNOWN)
@@ -109,11 +80,7 @@ def test_the_row_that_the_list_names_is_the_reward(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_models.ModelSpec, "config_json", lambda spec: shapes)
         made = convert.convert(
-            str(folder),
-            storage.path_of(tmp_path / "ck"),
-            spec,
-            ConvertSettings(),
-            slug="tiny",
+            str(folder), storage.path_of(tmp_path / "ck"), spec, ConvertSettings(), slug="tiny"
         )
     assert made.card.reward == "the logit of '<|endoftext|>' (token id 0)"
 
@@ -151,7 +118,6 @@ def test_the_language_models_are_those_of_the_papers_tables(shared):
 
 
 GEMMA = "grm-gemma2-2b-rewardmodel-ft"
-ALLOWED = "; allowed: that model's own files, or a folder of another name"
 
 
 def config_of(spec, **changes):
@@ -165,11 +131,9 @@ def test_the_published_shapes_are_accepted_and_every_other_is_named(slug):
     convert.check_config("folder", config_of(spec), spec)
     for field in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"):
         right = config_of(spec)[field]
-        both = f"{field}={right + 4}; {spec.hub_id} has {field}={right}"
-        message = f"folder: config.json has {both}{ALLOWED}"
-        with pytest.raises(AssayError) as caught:
+        both = f"folder: .* {field}={right + 4}; {spec.hub_id} .*{field}={right}"
+        with pytest.raises(AssayError, match=both):
             convert.check_config("folder", config_of(spec, **{field: right + 4}), spec)
-        assert str(caught.value) == message
 
 
 LLAMA, SFTREG = "grm-llama3-8b-rewardmodel-ft", "grm-llama3-8b-sftreg"
@@ -177,12 +141,12 @@ SMALL = "grm-llama3.2-3b-rewardmodel-ft"
 # A listed model -> whose config.json is there, with what changed, and what the line says, if any.
 CONFIGS = [
     *((LLAMA, LLAMA, {"vocab_size": rows}, "") for rows in (128256, 128264)),  # not known
-    (SMALL, SMALL, {"vocab_size": 128256}, "vocab_size=128256; .* has vocab_size=128257; allowed"),
+    (SMALL, SMALL, {"vocab_size": 128256}, "vocab_size=128256; .*vocab_size=128257"),
     (SFTREG, SFTREG, {"architectures": ["LlamaForCausalLM"]}, ""),  # in its files
     (SFTREG, SFTREG, {"architectures": ["GRewardModel"]}, ""),  # in RewardBench
-    ("gemma-2-2b", GEMMA, {}, "is that of a reward model; google/gemma-2-2b is a lang"),
-    (GEMMA, "gemma-2-2b", {}, r"is that of a language model; Ray2333/.* is a reward mo"),
-    (GEMMA, LLAMA, {}, r"has model_type=llama; Ray2333/.* has model_type=gemma2"),
+    ("gemma-2-2b", GEMMA, {}, "reward model; google/gemma-2-2b"),
+    (GEMMA, "gemma-2-2b", {}, r"language model; Ray2333/"),
+    (GEMMA, LLAMA, {}, r"model_type=llama; Ray2333/.* model_type=gemma2"),
 ]
 
 

@@ -78,14 +78,6 @@ def test_each_is_at_most_a_page_and_explained_and_scripts_pass_shellcheck():
 SRUN = ["srun", "--kill-on-bad-exit=1"]
 
 
-def test_slurm_gives_every_process_a_gpu_that_all_see_and_signals_them_in_time():
-    lines = (CLUSTER / "slurm.sbatch").read_text().splitlines()
-    given = dict(line[10:].partition("=")[::2] for line in lines if line.startswith("#SBATCH --"))
-    assert given["ntasks-per-node"] == given["gpus-per-node"]
-    assert not {"gpus-per-task", "gpu-bind"} & set(given)
-    assert given["signal"] == "USR1@90" and "requeue" in given  # B: would signal the script alone
-
-
 def test_slurm_starts_one_step_and_ends_it_when_a_process_is_gone(parse):
     [words] = dry("slurm.sbatch", *FLAGS, SLURM_NNODES="2", SLURM_NTASKS_PER_NODE="8")
     assert words == [*SRUN, "assay", *FLAGS, "--wait", "--multihost"]

@@ -33,8 +33,7 @@ def test_a_list_of_replies(command, flags, run, source):
     place = f"{run.folder}/item_logprobs/words"
     assert done.out == [f"{place}: 1 model × 1 prompt, 3 new log-probabilities"]
     table = run.frame("item_logprobs/words/model=lm/prompt=greatest")
-    shown = "lm: first row as rendered, read at ⟦ ⟧: User: "
-    assert any(line.startswith(shown) and line.endswith("⟦␣love⟧") for line in done.err)
+    assert any(line.startswith("lm: ") and line.endswith("⟦␣love⟧") for line in done.err)
     assert table["item"].to_list() == ["love", "war and peace", "love"]
     assert table["tokens"].to_list() == [1, 11, 1]  # " love"; " war", then a byte a token
     assert table["logprob"][0] == table["logprob"][2]

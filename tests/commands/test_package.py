@@ -85,6 +85,7 @@ def pip(command, *arguments):
     subprocess.run([sys.executable, "-m", "pip", command, *flags, *arguments], check=True)
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_file_of_the_packages(wheel):
     files = {
         str(path.relative_to(ROOT))

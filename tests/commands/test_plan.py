@@ -65,11 +65,6 @@ def test_folder_config_and_checkpoint_of_a_model_agree(plans, checkpoint, tmp_pa
     assert [one["rows"] for one in plans(*sources[:2], *flags)["models"]] == found[:2]
 
 
-def test_a_named_step_is_planned(plans):
-    rows = plans("--source=gemma-2-2b", "--config.step_size=64")["rows"]
-    assert {row["step_size"] for row in rows} == {64}
-
-
 LARGE = {
     "hidden_size": 8192,
     "intermediate_size": 28672,

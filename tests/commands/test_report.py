@@ -8,7 +8,6 @@ import pytest
 from etils import epath
 
 from engine.runs.folder import RunFolder
-from launch.__main__ import main
 from tests.support import tiny
 
 PROMPT = "What matters?"
@@ -78,19 +77,3 @@ def test_settings_are_printed_as_flags_that_give_them(command, monkeypatch, tmp_
     monkeypatch.chdir(tmp_path)  # where there is no folder configs
     again = [argument for line in done.out for argument in shlex.split(line)]
     assert command("search", "--config=configs/search.py", *again, "--print-config") == done
-
-
-@pytest.mark.parametrize("argv", [["help", "score"], ["score", "--help"]])
-def test_help_begins_with_an_example_and_what_a_person_needs(capsys, argv):
-    assert main(argv) == 0
-    out = capsys.readouterr().out
-    order = [
-        "example:",
-        "  assay score ",
-        "--checkpoint:",
-        "--items:",
-        "--shard:",
-        "--config.mode:",
-    ]
-    places = [out.index(text) for text in order]
-    assert places == sorted(places)

@@ -88,24 +88,3 @@ def test_a_model_that_fails_is_named_and_the_other_is_reported(call, files):
     assert {*analysis.load(files / "root" / "run", finished_only=True).models} == {URM}
     alone = call("--models=qrm-gemma-2-27b")
     assert (alone.code, alone.out[0][:21]) == (1, "1 of 1 models failed:")
-
-
-def test_other_ranks_of_the_items_under_one_name_are_refused(call, files):
-    call(f"--models={URM}").fine()
-    path = files / "items.csv"
-    pl.read_csv(path).with_columns(pl.col("elo_score") + 1).write_csv(path)
-    before = files_of(files / "root", "*")
-    assert "other human scores of the list 'items' are there already" in call().refusal()
-    assert files_of(files / "root", "*") == before
-
-
-def test_a_folder_of_another_model_is_refused_under_the_name_of_a_listed_one(command, tmp_path):
-    """The registry knows the kind of R-Gem-2B, which a tiny model is not."""
-    spec = known_models.KNOWN[GEMMA]
-    tiny.write_model(tmp_path / "models" / spec.hub_id.replace("/", "--"))
-    root = tmp_path / "root"
-    done = command("reproduce", f"--root={root}", f"--source-dir={tmp_path / 'models'}")
-    assert done.code == 1
-    said = f"config.json has model_type=llama; {spec.hub_id} has model_type=gemma2; allowed: that"
-    assert done.out[0].startswith("1 of 1 models failed: R-Gem-2B (") and said in done.out[0]
-    assert not [*root.glob("checkpoints/[a-z]*")] and not [*root.glob("report")]

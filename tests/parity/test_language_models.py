@@ -305,11 +305,11 @@ def test_where_config_json_does_not_say_the_class_decides_what_is_tied(tmp_path,
 REFUSED = {
     "tied to another matrix": (
         {"name": "llama, tied", "tensors": with_head(1.0)},
-        r"tensor 'lm_head\.weight' differs from the embedding, to which config\.json ties it$",
+        r"'lm_head\.weight' .*embedding",
     ),
     "no word about the soft-cap": (
         {"name": "gemma2", "remove": ["final_logit_softcapping"]},
-        r"config\.json: no final_logit_softcapping; allowed: a number, or null for none$",
+        r"config\.json: no final_logit_softcapping",
     ),
 }
 

@@ -39,10 +39,7 @@ def check(scorer: RewardScorer, prompt, candidates, wanted: np.ndarray) -> None:
     layers = len(wanted)
     assert scorer.columns[0][-layers:] == tuple(f"layer_{n:02}" for n in range(1, layers + 1))
     sequences = parity.sequences_of(prompt, candidates)
-    for actual in (
-        parity.respond(scorer, prompt, candidates),
-        scorer.plain_rewards(sequences),
-    ):
+    for actual in (parity.respond(scorer, prompt, candidates), scorer.plain_rewards(sequences)):
         for row, reward in zip(actual[-layers:], wanted, strict=True):
             parity.assert_close(row, reward, scale=reward.std())
         np.testing.assert_array_equal(actual[-1], actual[0])

@@ -146,9 +146,7 @@ def no_positions(patch):
 
 def no_mean_in_norms(patch):
     patch.setattr(
-        layers,
-        "layer_norm",
-        lambda x, weight, bias, eps: layers.rms_norm(x, weight, eps) + bias,
+        layers, "layer_norm", lambda x, weight, bias, eps: layers.rms_norm(x, weight, eps) + bias
     )
 
 

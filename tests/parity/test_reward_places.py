@@ -62,10 +62,10 @@ def test_the_logit_of_a_token_or_a_difference_is_a_reward(tmp_path, name, reward
 @pytest.mark.parametrize(
     ("name", "reward", "message"),
     [
-        ("tied", "yes - no", r"reward: 'yes', token ids \[.*\]; allowed: an id below 264, or a"),
-        ("tied", "264", r"reward: '264', token ids \[264\]; allowed: an id below 264, or a text "),
-        ("tied", "y - y", r"reward='y - y'; allowed: one token, or two, as 'yes - no'$"),
-        ("gemma2", "y", r"reward='y', the .* allowed with final_logit_softcapping=3\.0: none$"),
+        ("tied", "yes - no", r"reward: 'yes', token ids \[.*\]; allowed: an id below 264"),
+        ("tied", "264", r"reward: '264', token ids \[264\]; allowed: an id below 264"),
+        ("tied", "y - y", r"reward='y - y'"),
+        ("gemma2", "y", r"reward='y', .*final_logit_softcapping=3\.0"),
     ],
 )
 def test_what_is_no_token_is_refused(tmp_path, name, reward, message):

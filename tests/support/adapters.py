@@ -15,6 +15,14 @@ from transformers.pytorch_utils import Conv1D
 from tests.support import torch_models
 
 PREFIX = "base_model.model."
+# Fields of adapter_config.json that say nothing.
+_NULL = (
+    *("alora_invocation_tokens", "arrow_config", "auto_mapping", "corda_config", "eva_config"),
+    *("exclude_modules", "layer_replication", "layers_pattern", "layers_to_transform"),
+    *("lora_ga_config", "megatron_config", "revision", "target_parameters"),
+    *("trainable_token_indices", "use_bdlora"),
+)
+_FALSE = ("ensure_weight_tying", "fan_in_fan_out", "lora_bias", "use_dora", "use_qalora")
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -47,43 +55,15 @@ class Adapter:
     def config(self) -> dict:
         """adapter_config.json, as peft 0.19 writes it."""
         return {
-            "alora_invocation_tokens": None,
-            "alpha_pattern": dict(self.alphas),
-            "arrow_config": None,
-            "auto_mapping": None,
-            "bias": "none",
-            "corda_config": None,
-            "ensure_weight_tying": False,
-            "eva_config": None,
-            "exclude_modules": None,
-            "fan_in_fan_out": False,
-            "inference_mode": True,
-            "init_lora_weights": True,
-            "layer_replication": None,
-            "layers_pattern": None,
-            "layers_to_transform": None,
-            "loftq_config": {},
-            "lora_alpha": self.alpha,
-            "lora_bias": False,
-            "lora_dropout": 0.05,
-            "lora_ga_config": None,
-            "megatron_config": None,
-            "megatron_core": "megatron.core",
-            "modules_to_save": ["classifier", "score"],
-            "peft_type": "LORA",
-            "peft_version": "0.19.1",
-            "qalora_group_size": 16,
-            "r": self.rank,
-            "rank_pattern": dict(self.ranks),
-            "revision": None,
+            **dict.fromkeys(_NULL),
+            **dict.fromkeys(_FALSE, False),
+            **{"bias": "none", "init_lora_weights": True, "inference_mode": True},
+            **{"loftq_config": {}, "lora_dropout": 0.05, "megatron_core": "megatron.core"},
+            **{"peft_type": "LORA", "peft_version": "0.19.1", "qalora_group_size": 16},
+            **{"task_type": "SEQ_CLS", "modules_to_save": ["classifier", "score"]},
+            **{"r": self.rank, "lora_alpha": self.alpha, "use_rslora": self.rslora},
+            **{"rank_pattern": dict(self.ranks), "alpha_pattern": dict(self.alphas)},
             "target_modules": sorted(self.targets),
-            "target_parameters": None,
-            "task_type": "SEQ_CLS",
-            "trainable_token_indices": None,
-            "use_bdlora": None,
-            "use_dora": False,
-            "use_qalora": False,
-            "use_rslora": self.rslora,
         }
 
 

@@ -23,18 +23,14 @@ _LARGE = re.compile(r"\.(safetensors|bin|pt)$")  # kept as LFS files
 
 @dataclasses.dataclass
 class Fault:
-    """What every request that matches a pattern meets instead of its answer.
+    """What is wrong with every answer to a request that matches a pattern.
 
-    status: of an answer without content; 0: the true answer, but damaged.
     after: bytes of the content after which the connection ends.
     pause: seconds before each piece of the content.
-    spared: the first requests, which get their answer.
     """
 
-    status: int = 0
     after: int | None = None
     pause: float = 0.0
-    spared: int = 0
 
 
 @dataclasses.dataclass
@@ -74,11 +70,7 @@ class Hub:
         self.faults.append((pattern, Fault(**fault)))
 
     def fault_of(self, request: str) -> Fault | None:
-        found = next((fault for pattern, fault in self.faults if re.search(pattern, request)), None)
-        if found is None or not found.spared:
-            return found
-        found.spared -= 1
-        return None
+        return next((fault for pattern, fault in self.faults if re.search(pattern, request)), None)
 
     def downloads(self, name: str) -> list[str]:
         """Requests for the content of a large file of some repository."""
@@ -149,11 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         of_range = re.fullmatch(r"bytes=\d+-\d+", self.headers.get("Range", ""))
         (self.hub.ranges if of_range else self.hub.requests).append(self.path)
-        fault = self.hub.fault_of(f"{self.command} {self.path}")
-        if fault and fault.status:
-            self.answer(fault.status)
-        else:
-            self.serve(self.path.split("?")[0], fault)
+        self.serve(self.path.split("?")[0], self.hub.fault_of(f"{self.command} {self.path}"))
 
     def log_message(self, format, *arguments) -> None:  # its name in the base class
         pass

@@ -300,11 +300,7 @@ def add_logprobs(
 
 
 def add_item_logprobs(
-    run: pathlib.Path,
-    items: str,
-    model: str,
-    prompt: str,
-    replies: Mapping[str, tuple[int, float]],
+    run: pathlib.Path, items: str, model: str, prompt: str, replies: Mapping[str, tuple[int, float]]
 ) -> None:
     """Adds a language model's log-probabilities of an item list (item -> tokens, logprob)."""
     columns = range(len(replies)), replies, *zip(*replies.values(), strict=True)

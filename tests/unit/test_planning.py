@@ -1,7 +1,6 @@
 """The account of bytes: weights are exact, a step is what the compiler of this CPU reserves."""
 
 import dataclasses
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -59,10 +58,7 @@ def compiled_bytes(config: DecoderConfig, head: HeadConfig, dtype: str) -> int:
 
 GPT = {"norm": "layer", "biases": True, "gated": False, "parallel": True, "rotary_size": 16}
 MIXTURE = {"ffn_width": 384, "experts": 8, "experts_per_token": 2}
-QUICK_STEPS = [
-    *((dtype, {}) for dtype in ("float32", "bfloat16", "float16")),
-    ("float32", GPT),
-]
+QUICK_STEPS = [*((dtype, {}) for dtype in ("float32", "bfloat16", "float16")), ("float32", GPT)]
 STEPS = [*QUICK_STEPS, *((dtype, MIXTURE) for dtype in ("float32", "bfloat16"))]
 
 
@@ -110,11 +106,6 @@ def test_converting_holds_the_two_largest_blocks():
     embedding = 2 * 256_000 * 4608
     layer = 2 * (4 * 4608 + 4608 * 128 * 2 * (32 + 16) + 3 * 4608 * 36864)
     assert planning.host_bytes(gemma) == planning.process_bytes(gemma) + embedding + layer
-
-
-def test_of_several_dtypes_the_widest_is_counted():
-    card = SimpleNamespace(dtype="bfloat16, float32", decoder=None, head=None, slug="mixed")
-    assert Model.of([SimpleNamespace(card=card)]).stored == "float32"
 
 
 def test_a_search_is_charged_for_its_prompts_and_its_method():

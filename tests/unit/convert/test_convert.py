@@ -3,7 +3,6 @@
 import collections
 import json
 import re
-import shutil
 import stat
 import tracemalloc
 
@@ -13,12 +12,10 @@ import torch
 from flax import nnx
 from safetensors.torch import load_file
 
-from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
-from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.text.chat_template import TemplatePolicy
 from tests.support import folders, tiny, torch_models
@@ -255,28 +252,3 @@ def test_every_tensor_is_read_once_for_its_parameters_and_the_hash_of_its_file(
     folders.convert(folder, tmp_path / "checkpoint")
     assert set(times.values()) == {1}
     assert set(times) == set(TensorFiles.open(folder).tensors)
-
-
-def shortened(path):
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-UP = "layers/001/decoder.layers.up"
-PARAMETER = rf"{UP}: damaged checkpoint, this parameter is missing or not whole; convert the model"
-
-
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        (UP, shutil.rmtree, PARAMETER),
-        (f"{UP}/0.0", shortened, PARAMETER),
-        (f"{UP}/.zarray", shortened, PARAMETER),
-    ],
-)
-def test_a_parameter_that_is_not_whole_is_a_damaged_checkpoint(
-    checkpoint, tmp_path, name, damage, message
-):
-    damaged = shutil.copytree(checkpoint.path, tmp_path / "damaged")
-    damage(damaged / "params" / name)
-    with pytest.raises(AssayError, match=message):
-        parameters(Checkpoint.open(damaged))

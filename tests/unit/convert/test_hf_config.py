@@ -103,7 +103,7 @@ SAME = {
         **{"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 4096},
     },
     "what is refused, switched off": {
-        **{"num_local_experts": 0, "quantization_config": None, "do_normalize": False},
+        **{"num_local_experts": 0, "quantization_config": None, "do_normalize": False}
     },
     "the head and its normalisation": {"normalize_reward": True, "mean": 0.5, "std": 2.0},
     "the name of custom code, which is never executed": {"auto_map": {"AutoModel": "m.M"}},
@@ -116,20 +116,12 @@ def test_the_decoder_is_the_same_with(what):
     assert repr(config) == repr(decoder_config(PUBLISHED))
 
 
-PLAIN = Rope(theta=500_000.0)
-
-
+# `dynamic` acts beyond the context alone.
 @pytest.mark.parametrize(
-    ("scaling", "rope"),
-    [
-        (None, PLAIN),
-        ({}, PLAIN),
-        ({"rope_type": "default"}, PLAIN),
-        ({"type": "dynamic", "factor": 2.0}, PLAIN),  # it acts beyond the context alone
-    ],
+    "scaling", [None, {}, {"rope_type": "default"}, {"type": "dynamic", "factor": 2.0}]
 )
-def test_scaling_is_read(scaling, rope):
-    assert decoder_config({**PUBLISHED, "rope_scaling": scaling}).rope == rope
+def test_a_scaling_that_changes_nothing_is_none(scaling):
+    assert decoder_config({**PUBLISHED, "rope_scaling": scaling}).rope == Rope(theta=500_000.0)
 
 
 def test_a_config_before_grouped_heads_has_as_many_as_query_heads():
@@ -212,22 +204,6 @@ def test_a_phi_is_read_up_to_the_positions_before_its_scaling(kind, inside):
     assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"short_factor": [1.5] * 47}, "has 47 divisors; allowed: one for each of the 48 pairs"),
-        ({"short_factor": [0] * 48}, r"short_factor=0\.0; allowed: numbers above 0$"),
-        (
-            {"short_mscale": 1.1},
-            r"rope type 'longrope' has \['long_factor', .*'short_mscale'\]; al",
-        ),
-    ],
-)
-def test_a_scaling_of_a_phi_that_is_not_understood_is_refused(changes, message):
-    with pytest.raises(AssayError, match=message):
-        decoder_config({**PHI4_MINI, "rope_scaling": PHI4_MINI["rope_scaling"] | changes})
-
-
 # As published with GPT-2.
 GPT2: dict[str, Any] = {
     "architectures": ["GPT2LMHeadModel"],
@@ -246,45 +222,6 @@ GPT2: dict[str, Any] = {
 )
 def test_the_feed_forward_of_a_published_gpt2_is_four_times_as_wide(said, width):
     assert decoder_config({**GPT2, **said}).ffn_width == width
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"scale_attn_by_inverse_layer_idx": True},
-            "scale_attn_by_inverse_layer_idx=True is not implemented; allowed: False$",
-        ),
-        ({"hidden_size": 1024}, r"not understood, .*'hidden_size' \(= 1024\)$"),
-        ({"add_cross_attention": True}, r"add_cross_attention=True .*another structure"),
-        ({"n_layer": 0}, r"num_hidden_layers=0; allowed: 1 to 1000$"),
-        ({"layer_norm_epsilon": None}, "layer_norm_epsilon=None; allowed: a number$"),
-    ],
-)
-def test_a_gpt2_of_another_structure_is_refused(changes, message):
-    with pytest.raises(AssayError, match=message):
-        decoder_config({**GPT2, **changes})
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"partial_rotary_factor": 0.5},
-            r"partial_rotary_factor=0\.25, 0\.5, .*; allowed for gpt_n",
-        ),
-        ({"rope_theta": 5000}, r"rope_theta is both 10000\.0 and 5000\.0$"),
-        ({"attention_bias": False}, "attention_bias=False is not implemented; allowed: True$"),
-        ({"rms_norm_eps": 1e-6}, r"not understood, .*'rms_norm_eps' \(= 1e-06\)$"),
-        (
-            {"rotary_pct": 0.27},
-            r"decoder\.rotary_size=17; allowed: even integers up to head_size=64$",
-        ),
-    ],
-)
-def test_a_pythia_that_contradicts_itself_or_has_another_structure_is_refused(changes, message):
-    with pytest.raises(AssayError, match=message):
-        decoder_config({**PYTHIA, **changes})
 
 
 # Of Qwen/Qwen3-30B-A3B, but for the class and what all families share.
@@ -441,80 +378,55 @@ def test_three_in_four_layers_of_an_olmo_3_slide_and_are_not_scaled(said):
     assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
+# Why a config is refused -> what it has, and the field, its value and what is allowed in the error.
 REFUSED = {
     "a Gemma 2 that says nothing of its soft-cap": (
         {name: value for name, value in GEMMA2.items() if name != "attn_logit_softcapping"},
-        "no attn_logit_softcapping; allowed: a number, or null for none$",
+        "attn_logit_softcapping",
     ),
     "a Mistral that says nothing of its window": (
         {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"},
-        "no sliding_window; allowed: a number, or null for none$",
+        "sliding_window",
     ),
     "more layers than fit into memory": (
         {**GEMMA2, "num_hidden_layers": 10**9},
-        r"num_hidden_layers=1000000000; allowed: 1 to 1000$",
+        "num_hidden_layers=1000000000; allowed: 1 to 1000$",
     ),
-    "a rotation that does not turn": (
-        {"rope_theta": 0},
-        r"rope_theta=0\.0; allowed: numbers above 0$",
-    ),
+    "a rotation that does not turn": ({"rope_theta": 0}, r"rope_theta=0\.0"),
     "an unknown architecture": (
         {"architectures": ["BertForSequenceClassification"]},
-        r"unknown architecture 'BertForSequenceClassification'; the nearest that is read: '\w+ForS"
-        r"equenceClassification'; families: llama, .*; heads and what is not read: docs/your-own",
+        r"'BertForSequenceClassification'.*'\w+ForSequenceClassification'.* llama, ",
     ),
     "another decoder under a known architecture": (
         {"model_type": "qwen2"},
-        r"model_type='qwen2' under LlamaForSequenceClassification; allowed: 'llama'$",
+        r"model_type='qwen2' .*LlamaForSequenceClassification.* 'llama'$",
     ),
-    "another activation": ({"hidden_act": "gelu"}, "hidden_act='gelu' is not .* allowed: 'silu'$"),
+    "another activation": ({"hidden_act": "gelu"}, "hidden_act='gelu' .* 'silu'$"),
     "quantized weights": (
         {"quantization_config": {"bits": 4}},
-        r"quantization_config=\{'bits': 4\} is not implemented \(quantised: save the model whole ",
+        r"quantization_config=\{'bits': 4\}",
     ),
-    "a list for a rope": (
-        {"rope_scaling": [1]},
-        r"^config\.json: a value of the wrong type or out of range \(AttributeError: 'list' object",
-    ),
-    "a text for a rope": (
-        {"rope_scaling": "linear"},
-        r"^config\.json: a value of the wrong type or out of range \(AttributeError: 'str' object ",
-    ),
+    "a list for a rope": ({"rope_scaling": [1]}, r"^config\.json: .*AttributeError"),
     "a Gemma 3 whose windows have no period": (
         {**GEMMA3_1B, "hidden_act": None, "sliding_window_pattern": 0},
-        r"^config\.json: a value of the wrong type or out of range \(ZeroDivisionError: ",
+        r"^config\.json: .*ZeroDivisionError",
     ),
-    **{
-        f"a Phi that was trained on {positions} positions": (
-            {**PHI4_MINI, "original_max_position_embeddings": positions},
-            r"^config\.json: a value of the wrong type or out of range \(ZeroDivisionError: ",
-        )
-        for positions in (0, 1)
-    },
+    "a Phi that was trained on one position": (
+        {**PHI4_MINI, "original_max_position_embeddings": 1},
+        r"^config\.json: .*ZeroDivisionError",
+    ),
     "a rope attribute too many": (
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta": 1.0}},
-        r"rope type 'linear' has \['beta', 'factor'\]; allowed: exactly \['factor'\]$",
+        r"'linear' .*\['beta', 'factor'\]; .*\['factor'\]$",
     ),
     "all that is wrong with it at once": (
-        {
-            "novelty": 1,
-            "other": "x" * 99,
-            "attention_bias": True,
-            "use_mrope": True,
-        },
-        r"^config\.json: not understood, and may change the rewards: "
-        r"'novelty' \(= 1\), 'other' \(= 'x{49}…\); "
-        r"also use_mrope=True is not implemented \(positions of images and video, as in Qwen2\.5-VL"
-        r"\); allowed: False, None; "
-        r"also attention_bias=True is not implemented; allowed: False, None$",
+        {"novelty": 1, "other": "x" * 99, "attention_bias": True, "use_mrope": True},
+        r"'novelty' \(= 1\), 'other' \(= 'x{49}…\).*use_mrope=True.*attention_bias=True",
     ),
-    "a rope of another type": (
-        {"rope_scaling": {"rope_type": "ntk"}},
-        "rope type 'ntk' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
-    ),
+    "a rope of another type": ({"rope_scaling": {"rope_type": "ntk"}}, "'ntk' .*'default', "),
     "a Gemma 3 with ropes of one kind of layer": (
         {**GEMMA3_1B, "hidden_act": None, "rope_parameters": {"full_attention": {}}},
-        r"has \['full_attention'\]; allowed: \['full_attention', 'sliding_attention'\]$",
+        r"\['full_attention'\]; allowed: \['full_attention', 'sliding_attention'\]$",
     ),
     "a Gemma 3 that rotates a part of each head in one kind of layer": (
         {
@@ -525,92 +437,121 @@ REFUSED = {
                 "sliding_attention": {"rope_theta": 1e4},
             },
         },
-        r"partial_rotary_factor=0\.5, the part .* rotated; allowed for gemma3_text: 1$",
+        r"partial_rotary_factor=0\.5, .* gemma3_text: 1$",
     ),
     "a Gemma 3 without a window": (
         {**GEMMA3_1B, "sliding_window": None, "hidden_act": None},
-        r"window_rope without window_layers",
+        "window_rope .*window_layers",
     ),
     "a Gemma 3 that looks ahead": (
         {**GEMMA3_1B, "use_bidirectional_attention": True},
-        "use_bidirectional_attention=True is not implemented",
+        "use_bidirectional_attention=True",
     ),
     "a Llama with ropes by kind of layer": (
         {"rope_parameters": {"full_attention": {}}},
-        "rope_parameters by kind of layer; allowed: one object$",
+        "rope_parameters",
     ),
     "YaRN with a setting of other models": (
         {"rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7, "truncate": False}},
-        r"has \['attention_factor', .* 'mscale', 'mscale_all_dim', .* 'truncate'\]; allowed: exac",
+        r"\['attention_factor', .* 'mscale', 'mscale_all_dim', .* 'truncate'\]",
     ),
     "YaRN on a base without a logarithm": (
         {"rope_scaling": YARN, "rope_theta": 1.0},
-        r"rope\.theta=1\.0 of YaRN; allowed: above 1$",
+        r"rope\.theta=1\.0",
     ),
     "a SmolLM3 with another list": (
         {**SMOLLM3, "no_rope_layers": [1, 2]},
-        r"no_rope_layers=\[1, 2\]; allowed: a list of 0 and 1, one per layer",
+        r"no_rope_layers=\[1, 2\]",
     ),
     "a SmolLM3 with too short a list": (
         {**SMOLLM3, "no_rope_layers": [1, 0]},
-        r"no_rope_layers=\[1, 0\]; allowed: a list of 0 and 1, one per layer",
+        r"no_rope_layers=\[1, 0\]",
     ),
     "a SmolLM3 with a window": (
         {**SMOLLM3, "layer_types": ["sliding_attention"] * 32},
-        r"layer_types=\['sliding_attention', .*…; allowed: 'full_attention' for every layer$",
+        r"layer_types=\['sliding_attention', .*'full_attention'",
     ),
     "a Llama without rotary positions in a layer": (
         {"no_rope_layers": [1, 0]},
-        r"no_rope_layers=\[1, 0\] is not implemented \(layers without rotary positions\)",
+        r"no_rope_layers=\[1, 0\]",
     ),
     "a part of each head that is rotated, in a Llama": (
         {"partial_rotary_factor": 0.5},
-        r"partial_rotary_factor=0\.5, the part .* rotated; allowed for llama: 1$",
+        r"partial_rotary_factor=0\.5, .* llama: 1$",
     ),
-    "a mixture of experts": (
-        {"num_experts": 8},
-        r"num_experts=8 is not implemented \(a mixture of experts, for this model_type\); allowed",
-    ),
+    "a mixture of experts": ({"num_experts": 8}, "num_experts=8"),
     "layers without experts": (
         {**QWEN3_MOE, "mlp_only_layers": [0], "decoder_sparse_step": 2},
-        r"decoder_sparse_step=2 is not implemented; allowed: 1, None; "
-        r"also mlp_only_layers=\[0\] is not implemented; allowed: \[\], None$",
+        r"decoder_sparse_step=2 .*mlp_only_layers=\[0\]",
     ),
-    "a mixture's window": (
-        {**QWEN3_MOE, "use_sliding_window": True},
-        r"use_sliding_window=True is not implemented; allowed: False, None$",
-    ),
-    "no number of experts": (
-        {**QWEN3_MOE, "num_experts": None},
-        r"num_experts=None; allowed: an integer$",
-    ),
+    "a mixture's window": ({**QWEN3_MOE, "use_sliding_window": True}, "use_sliding_window=True"),
+    "no number of experts": ({**QWEN3_MOE, "num_experts": None}, "num_experts=None"),
     "more experts per token than there are": (
         {**QWEN3_MOE, "num_experts_per_tok": 129},
-        r"decoder\.experts_per_token=129; allowed: integers from 1 to experts=128$",
+        r"decoder\.experts_per_token=129; .* experts=128$",
     ),
     "two ropes of other factors": (
         {"rope_parameters": {**PUBLISHED["rope_scaling"], "factor": 4.0}},
-        "rope_parameters and rope_scaling differ; allowed: one of them, or both with the same val",
+        "rope_parameters and rope_scaling",
     ),
+    "no width": ({"hidden_size": None}, r"^config\.json: hidden_size=None"),
+    "no eps": ({"rms_norm_eps": None}, r"^config\.json: rms_norm_eps=None"),
 }
 
 
-@pytest.mark.parametrize("reason", REFUSED)
-def test_a_config_is_refused_by_name_for(reason):
-    changes, message = REFUSED[reason]
-    with pytest.raises(AssayError, match=message):
-        decoder_config({**PUBLISHED, **changes})
+PHI4_SCALING = PHI4_MINI["rope_scaling"]
+WHOLE = {
+    "a Phi's divisors of another number": (
+        {**PHI4_MINI, "rope_scaling": PHI4_SCALING | {"short_factor": [1.5] * 47}},
+        "47 .* 48",
+    ),
+    "a Phi's divisors of zero": (
+        {**PHI4_MINI, "rope_scaling": PHI4_SCALING | {"short_factor": [0] * 48}},
+        r"short_factor=0\.0",
+    ),
+    "a Phi with another attribute": (
+        {**PHI4_MINI, "rope_scaling": PHI4_SCALING | {"short_mscale": 1.1}},
+        r"'longrope' .*\['long_factor', .*'short_mscale'\]",
+    ),
+    "a GPT-2 scaled by layer": (
+        {**GPT2, "scale_attn_by_inverse_layer_idx": True},
+        "scale_attn_by_inverse_layer_idx=True .* False$",
+    ),
+    "a GPT-2 of two widths": ({**GPT2, "hidden_size": 1024}, r"'hidden_size' \(= 1024\)$"),
+    "a GPT-2 that attends to another": (
+        {**GPT2, "add_cross_attention": True},
+        "add_cross_attention=True",
+    ),
+    "a GPT-2 of no layers": ({**GPT2, "n_layer": 0}, "num_hidden_layers=0; allowed: 1 to 1000$"),
+    "a GPT-2 without an eps": ({**GPT2, "layer_norm_epsilon": None}, "layer_norm_epsilon=None"),
+    "a Pythia of two rotations": (
+        {**PYTHIA, "partial_rotary_factor": 0.5},
+        r"partial_rotary_factor=0\.25, 0\.5, ",
+    ),
+    "a Pythia of two thetas": ({**PYTHIA, "rope_theta": 5000}, r"10000\.0 and 5000\.0$"),
+    "a Pythia without biases": (
+        {**PYTHIA, "attention_bias": False},
+        "attention_bias=False .* True$",
+    ),
+    "a Pythia with another norm": (
+        {**PYTHIA, "rms_norm_eps": 1e-6},
+        r"'rms_norm_eps' \(= 1e-06\)$",
+    ),
+    "a Pythia that rotates an odd part": (
+        {**PYTHIA, "rotary_pct": 0.27},
+        r"decoder\.rotary_size=17; .* head_size=64$",
+    ),
+}
+CASES = {name: ({**PUBLISHED, **changes}, named) for name, (changes, named) in REFUSED.items()}
+
+
+@pytest.mark.parametrize(("config", "named"), (CASES | WHOLE).values(), ids=CASES | WHOLE)
+def test_a_config_is_refused_by_name_for(config, named):
+    with pytest.raises(AssayError, match=named):
+        decoder_config(config)
 
 
 def test_every_attribute_is_in_one_list():
     groups = itertools.chain(hf_keys.FIXED.values(), hf_keys.HARMLESS.values())
     names = [*hf_keys.READ, *itertools.chain(*groups)]
     assert sorted(names) == sorted(set(names))
-
-
-@pytest.mark.parametrize("name", ["hidden_size", "rms_norm_eps"])
-def test_a_missing_attribute_is_refused_by_name(name):
-    with pytest.raises(
-        AssayError, match=rf"^config\.json: {name}=None; allowed: (a number|an integer)$"
-    ):
-        decoder_config(without(name))

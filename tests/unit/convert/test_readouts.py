@@ -28,27 +28,11 @@ def test_a_row_is_named_by_its_number_its_name_or_its_label(reward, labels, mixt
 
 @pytest.mark.parametrize("reward", ["1", "0", "1 - 2", "3", "yes", "row_2 - row_2", ""])
 def test_what_names_two_rows_or_none_is_refused_with_the_rows(reward):
-    with pytest.raises(
-        AssayError, match=r"allowed: .* of 0 \(1\), 1 \(0\), 2 \(row_2\), or a diff"
-    ):
+    with pytest.raises(AssayError, match=r"0 \(1\), 1 \(0\), 2 \(row_2\)"):
         readouts._mixture(reward, ROWS, ("1", "0", ""))
 
 
 @pytest.mark.parametrize("reward", ["Reward", "reward - row_0", "row_0"])
 def test_a_name_that_two_rows_have_is_refused(reward):
-    with pytest.raises(
-        AssayError, match=r"a name that one row alone has> of 0 \(reward\), 1 \(row_0"
-    ):
+    with pytest.raises(AssayError, match=r"0 \(reward\), 1 \(row_0"):
         readouts._mixture(reward, ROWS, ("reward", "row_0", "reward"))
-
-
-def test_ten_rows_are_listed():
-    names = [f"row_{row}" for row in range(12)]
-    said = r"of a head with 12 rows; .* 9 \(row_9\) and 2 more, or a difference, as '1 - 0'$"
-    with pytest.raises(AssayError, match=said):
-        readouts._mixture("", names, [""] * 12)
-
-
-def test_a_token_whose_text_holds_the_sign_of_a_difference_is_quoted():
-    assert readouts._parts("' - ' - ' -'") == ["' - '", "' -'"]
-    assert readouts._parts(" yes -  no") == [" yes", " no"]

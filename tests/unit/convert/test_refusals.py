@@ -5,7 +5,6 @@ import resource
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
@@ -69,50 +68,35 @@ def sharded(change):
 
 REFUSED = {
     "a config.json that is not JSON": (written("config.json", "{"), r"config\.json: not JSON \("),
-    "no weights": (
-        removed(WEIGHTS),
-        r"hf: no model\.safetensors and no model\.safetensors\.index\.json; allowed: a Hugging "
-        r"Face model folder$",
-    ),
     "pickled weights": (
         copied("pytorch_model.bin", damage=removed(WEIGHTS)),
-        r"pickled weights \('pytorch_model\.bin'\) are never read, .*\(--revision=refs/pr/<number>"
-        r"\); or, .* load the model with transformers and use save_pretrained$",
+        r"'pytorch_model\.bin'",
     ),
     "shards without their index": (
         copied(
             "model-00001-of-00002.safetensors",
             damage=copied("pytorch_model.bin", damage=removed(WEIGHTS)),
         ),
-        r"no model\.safetensors\.index\.json; 'model-00001-of-00002\.safetensors' cannot be read "
-        "without the index: copy it too$",
+        r"no model\.safetensors\.index\.json; 'model-00001-of-00002\.safetensors'",
     ),
-    "an adapter beside whole weights": (
-        adapter,
-        r"hf: an adapter on base 'org/base' \(adapter_config\.json\) beside whole weights; allowed"
-        ": a folder with one of them: the weights, if they hold the adapter already, or the adap",
-    ),
-    "a head of its own": (
-        copied("score.pth"),
-        r"hf: weights that nothing reads, perhaps a head: score\.pth; only model\.safetensors and "
-        r"value_head\.safetensors would be read; allowed: a folder without such files, if the ",
-    ),
+    "an adapter beside whole weights": (adapter, r"'org/base' \(adapter_config\.json\)"),
+    "a head of its own": (copied("score.pth"), r"score\.pth; .*value_head\.safetensors"),
     "a bias of other rows than its weight": (
         replaced(v_head__bias=lambda t: t["model.norm.weight"] + 0),
-        r"tensor .score\.weight. has shape \[1, 32\]; its bias and config\.json imply \[32, 32\]$",
+        r"tensor .score\.weight. has shape \[1, 32\].* \[32, 32\]$",
     ),
     "two heads": (
         replaced(v_head__weight=lambda t: t["score.weight"] + 0),
-        r"hf: tensors 'score\.weight' and 'v_head\.weight' are both 'score\.weight'$",
+        r"'score\.weight' and 'v_head\.weight'",
     ),
-    "truncated weights": (truncated, r"model\.safetensors: truncated or no safetensors file \("),
+    "truncated weights": (truncated, r"model\.safetensors: truncated"),
     "a missing shard": (
         sharded(lambda shards, index: shards.pop("b.safetensors")),
-        r"shard b\.safetensors is missing; model\.safetensors\.index\.json names it$",
+        r"shard b\.safetensors is missing",
     ),
     "a shard outside the folder": (
         sharded(lambda shards, index: index.update(dict.fromkeys(index, "../b.safetensors"))),
-        r"shard \.\./b\.safetensors is missing; model\.safetensors\.index\.json names it$",
+        r"shard \.\./b\.safetensors is missing",
     ),
     "a tensor in two shards": (
         sharded(lambda shards, index: shards["b.safetensors"].append("model.embed_tokens.weight")),
@@ -122,47 +106,29 @@ REFUSED = {
         retensored(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
         r"missing tensor 'model\.layers\.1\.mlp\.up_proj\.weight'$",
     ),
-    "an unused tensor": (
-        replaced(other__weight=lambda t: t["score.weight"] + 0),
-        r"hf: tensor that nothing uses: 'other\.weight'; the layers of a head are read under the ",
-    ),
     "a head of another name": (
         replaced(rm_head__weight=lambda t: t.pop("score.weight")),
-        r"hf: missing tensor 'score\.weight'; tensor that nothing uses: 'rm_head\.weight'; the lay"
-        r"ers of a head are read under the names score, value_head, .*, alone or with \.0 and \.2 ",
-    ),
-    "a head of three layers, by its names in the file": (
-        retensored(
-            lambda t: t.update(
-                {f"v_head.{k}.weight": t["model.norm.weight"][None] + k for k in (0, 3)}
-            )
-        ),
-        r"tensor that nothing uses: 'v_head\.0\.weight', 'v_head\.3\.weight'; the layers of a head",
+        r"'score\.weight'; .*'rm_head\.weight'; .* score, value_head, ",
     ),
     "a tensor of the wrong shape": (
         replaced(
             model__layers__0__self_attn__k_proj__weight=lambda t: t["model.embed_tokens.weight"] + 0
         ),
-        r"tensor 'model\.layers\.0\.self_attn\.k_proj\.weight' has shape \[264, 32\]; "
-        r"config\.json implies \[20, 32\]$",
+        r"tensor 'model\.layers\.0\.self_attn\.k_proj\.weight'.* \[264, 32\]; .* \[20, 32\]$",
     ),
     "a head of the wrong width, by its name in the file": (
         retensored(narrow_value_head),
-        r"tensor 'v_head\.summary\.weight' has shape \[1, 9\]; config\.json implies \[1, 32\]$",
+        r"tensor 'v_head\.summary\.weight'.* \[1, 9\]; .* \[1, 32\]$",
     ),
     "two rewards": (
         replaced(score__weight=lambda t: t["score.weight"].repeat(2, 1)),
-        r"hf: reward='' of a head with 2 rows; allowed: --config\.reward=<row, or a name that one "
-        r"row alone has> of 0 \(label_0\), 1 \(row_1\), or a difference, as '1 - 0'$",
+        r"reward='' .* 2 rows; .* 0 \(label_0\), 1 \(row_1\)",
     ),
     "integer weights": (
         replaced(score__weight=lambda t: t["score.weight"].char()),
-        r"tensor 'score\.weight' has element type I8; allowed: F32, F16, BF16$",
+        r"tensor 'score\.weight' .* I8; .* F32, F16, BF16$",
     ),
-    "no chat template": (
-        removed("chat_template.jinja"),
-        "no chat template; a reward model judges conversations",
-    ),
+    "no chat template": (removed("chat_template.jinja"), "no chat template"),
 }
 
 
@@ -192,7 +158,7 @@ def test_an_existing_destination_is_refused_and_left_as_it_was(folder, tmp_path)
     destination.mkdir()
     (destination / "mine").write_text("kept")
     message = refusal(folder, destination)
-    assert message == f"checkpoint {destination}: exists; remove it or name another folder"
+    assert message.startswith(f"checkpoint {destination}: exists")
     assert [path.name for path in destination.iterdir()] == ["mine"]
 
 
@@ -226,27 +192,6 @@ def test_a_disk_that_takes_no_more_is_refused_in_one_line_and_leaves_nothing(
     assert "File too large" in message
     assert "\n" not in message
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_other_bytes_than_published_are_refused_and_the_published_ones_are_not(folder, tmp_path):
-    size = sum(tensor.nbytes for tensor in load_file(folder / WEIGHTS).values())
-    message = rf"hf: {size:,} bytes of tensors; published: {size + 1:,}$"
-    with pytest.raises(AssayError, match=message):
-        convert(folder, tmp_path / "checkpoint", tensor_bytes=size + 1)
-    assert not (tmp_path / "checkpoint").exists()
-    assert convert(folder, tmp_path / "checkpoint", tensor_bytes=size).card.slug == "tiny"
-
-
-@pytest.mark.parametrize("source", ["no-such-folder", "a/b/c"])
-def test_what_is_neither_a_folder_nor_a_hub_id_is_refused(source):
-    message = f"^source='{source}'; allowed: an existing folder or a hub id owner/name$"
-    with pytest.raises(AssayError, match=message):
-        fetch(source, None)
-
-
-def test_a_local_folder_has_no_revision(folder):
-    with pytest.raises(AssayError, match=r"^revision='main'; allowed: none for the local folder "):
-        fetch(str(folder), "main")
 
 
 @pytest.mark.parametrize("tokenizer_class", [{}, {"tokenizer_class": "Own"}])

@@ -6,14 +6,12 @@ import re
 from typing import Any
 
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
 from engine.checkpoint import restore as restoring
 from engine.mesh import build_mesh
 from engine.models.config import DecoderConfig, Rope
-from engine.models.layer import rms_norm
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
 from tests.support.parity import make_mesh
@@ -56,11 +54,6 @@ def test_every_pass_runs_in_bfloat16_where_the_model_is_split(checkpoint):
     rewards = scorer.rewards(scorer.prefill(prompt), token_candidates(prompt, TOKENS))
     plain = scorer.plain_rewards([[*prompt.prefix, t, *prompt.suffix] for t in TOKENS])
     np.testing.assert_allclose(rewards[0], plain[0], atol=0.1)
-
-
-def test_an_array_of_another_shape_than_annotated_is_refused():
-    with pytest.raises(jaxtyping.TypeCheckError):
-        rms_norm(jnp.ones((2, 3)), jnp.ones(4), 1e-5)
 
 
 def test_model_json_states_younger_fields_only_where_they_are_not_neutral():

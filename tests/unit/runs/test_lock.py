@@ -1,6 +1,5 @@
 """The lock of a run folder: whom it refuses, when it is free again, what it leaves."""
 
-import errno
 import os
 import signal
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import threading
 from pathlib import Path
 
-import filelock
 import pytest
 from etils import epath
 
@@ -57,13 +55,6 @@ def test_a_folder_in_which_nothing_was_written_is_removed(folder):
     assert not folder.exists()
 
 
-def test_a_second_command_is_refused_in_one_line_that_names_the_first(folder, process):
-    message = rf"run {folder}: in use by `assay sweep` on \S+, process {process.pid}, .*--wait"
-    with pytest.raises(AssayError, match=message), lock.hold(str(folder), "score"):
-        pass
-    assert (folder / lock.NAME).exists()
-
-
 def test_a_second_command_waits_and_makes_the_folder_that_went_with_the_first(
     folder, process, capfd
 ):
@@ -87,16 +78,6 @@ def test_a_path_is_taken_as_it_is_written(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with lock.hold(name, "sweep"):
         assert (tmp_path / name / lock.NAME).is_file()
-
-
-def test_on_a_disk_without_locks_a_command_runs_and_says_so(folder, monkeypatch, capfd):
-    def refuse(self):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(filelock.FileLock, "_acquire", refuse)
-    with lock.hold(str(folder), "sweep"):
-        assert "on a disk without locks" in capfd.readouterr().err
-    assert not folder.exists()
 
 
 def test_a_run_in_a_store_has_no_lock():

@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.scoring.batches import (
-    Distinct,
-    take_rows,
-)
+from engine.scoring.batches import Distinct, take_rows
 from engine.types import Candidates, PromptIds
 from tests.support import parity, torch_models
 
@@ -73,10 +70,7 @@ def test_prefix_positions_that_no_candidate_shares_do_not_change_rewards(scorer,
     candidates = candidates_of(16, seed)
     tail = np.random.default_rng(seed).integers(0, torch_models.VOCAB_SIZE, extra).tolist()
     longer = dataclasses.replace(PROMPT, prefix=(*PROMPT.prefix, *tail))
-    assert_same(
-        parity.respond(scorer, longer, candidates)[0],
-        rewards_of(scorer, candidates),
-    )
+    assert_same(parity.respond(scorer, longer, candidates)[0], rewards_of(scorer, candidates))
 
 
 @st.composite

@@ -171,12 +171,6 @@ def test_many_steps_and_other_searches_trace_each_pass_once(checkpoint):
         assert sizes[1:] == sizes[:1] * 2
 
 
-def test_every_program_is_compiled_on_all_processes_before_one_runs_it(checkpoint, monkeypatch):
-    monkeypatch.setattr(gcg, "compiled_on_all", lambda program: (program, "waits"))
-    compiled = gcg.compiled_step.__wrapped__(scorer(checkpoint()).graph, make_mesh(), settings())
-    assert {waits for _, waits in compiled} == {"waits"}
-
-
 def traced(asked: SearchObjective, model) -> Trace:
     return run_search(asked, scorer(model))[0]
 

@@ -11,10 +11,8 @@ from engine.runs.result import Result
 from engine.sweep import loop
 from tests.support import full_disk, slow
 from tests.support.killed import Killed, killed_after
-from tests.support.sweeps import ONE, PROMPTS, Run, result
+from tests.support.sweeps import ONE, PROMPTS, Run
 from tests.support.tiny import TRIMMED
-
-RESULT = result()
 
 
 def everywhere(*calls):

@@ -6,7 +6,6 @@ import weakref
 import jax
 import pytest
 
-from engine import processes
 from engine.errors import AssayError
 from engine.sweep import reward_jobs
 from engine.sweep.outcomes import Outcomes
@@ -66,14 +65,3 @@ def test_a_model_that_failed_alone_keeps_its_reason():
         raise AssayError("no memory")
     failures = {outcome.model: outcome.failure for outcome in outcomes.all()}
     assert failures == {"one": "not finite", "two": "no memory", "three": ""}
-
-
-@pytest.mark.parametrize(("platform", "alike"), [("cpu", False), ("gpu", False), ("tpu", True)])
-def test_on_tpus_models_go_on_only_where_all_processes_failed_alike(monkeypatch, platform, alike):
-    asked = []
-    monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    monkeypatch.setattr(
-        processes, "first_failure", lambda what, own, *, alike: asked.append((what, own, alike))
-    )
-    assert Outcomes(["one", "two"]).everywhere(["one"], "weights", lambda: 7) == 7
-    assert asked == [("weights of one", "", alike)]

@@ -48,8 +48,7 @@ def test_the_reward_position_is_the_librarys(sequence, pad):
 @pytest.mark.parametrize(
     ("mode", "where"),
     slow.all_but(
-        [("ids", "a reply")],
-        [(mode, where) for mode in ("ids", "text") for where in PADS],
+        [("ids", "a reply")], [(mode, where) for mode in ("ids", "text") for where in PADS]
     ),
 )
 def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mode):
@@ -78,7 +77,7 @@ def test_replies_are_read_where_the_library_did(run, padded):
 
 
 def test_a_model_without_a_pad_token_is_refused_and_nothing_is_written(run, checkpoint):
-    with pytest.raises(AssayError, match=r"^pooling='first_pad': model 'tiny' has no pad_token_id"):
+    with pytest.raises(AssayError, match=r"^pooling='first_pad': .*pad_token_id"):
         run.sweep([checkpoint()], ONE, pooling="first_pad")
     assert not run.folder.exists()
 

@@ -6,13 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax.numpy as jnp
 import pytest
 
-from engine.checkpoint.restore import restore
 from engine.scoring import reward_passes
-from engine.scoring.language_passes import LanguageScorer
-from engine.scoring.reward_passes import RewardScorer
 from engine.settings import LogprobSettings
 from engine.sweep import logprob_jobs
 from tests.support.parity import make_mesh
@@ -147,20 +143,6 @@ def test_a_run_begun_on_two_devices_goes_on_with_one(models, run, tmp_path):
     assert result.complete and [way["devices"] for way in result.ways] == [2, 1]
     assert sweep(1, tmp_path / "whole").returncode == 0
     assert run.hashes() == Run(tmp_path / "whole").hashes()
-
-
-@pytest.mark.slow
-def test_the_number_of_devices_leaves_the_plain_pass_unchanged(models, language):
-    """Files of searches hold its numbers."""
-    sequences, passes = [[*range(3, 12)], [*range(20, 31)]], []
-    for data in (1, 2, 4):
-        mesh = make_mesh(data)
-        restored = restore(models[:1], mesh, jnp.dtype("float32"))
-        rewards = RewardScorer.build(*restored, mesh, step_size=16).plain_rewards(sequences)
-        restored = restore([language], mesh, jnp.dtype("float32"))
-        logprobs = LanguageScorer.build(*restored, mesh, step_size=16).plain(sequences, 4)
-        passes.append((rewards.tolist(), logprobs.tolist()))
-    assert passes[1] == passes[0] and passes[2] == passes[0]
 
 
 @pytest.mark.slow

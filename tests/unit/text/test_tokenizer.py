@@ -41,7 +41,7 @@ def test_the_lines_that_make_a_file_make_it(folder):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(AssayError) as caught:
         load_tokenizer(folder)
-    said = f"{folder}: no tokenizer.json, only vocab.json; make it with:  pip install "
+    said = f"{folder}: no tokenizer.json"
     assert str(caught.value).startswith(said)
     code = str(caught.value).rpartition("python -c ")[2].strip('"')
     exec(code, {})
@@ -50,6 +50,6 @@ def test_the_lines_that_make_a_file_make_it(folder):
 
 def test_a_sentencepiece_model_alone_names_the_extra(folder):
     (folder / "tokenizer.json").rename(folder / "tokenizer.model")
-    message = r"only tokenizer\.model; make it with:  pip install 'assay\[sentencepiece\]' tikt"
+    message = r"tokenizer\.model; .*'assay\[sentencepiece\]'"
     with pytest.raises(AssayError, match=message):
         load_tokenizer(folder)

@@ -37,14 +37,14 @@ def test_keys_that_stand_in_for_one_another_are_read():
 @pytest.mark.parametrize(
     ("conversation", "variables", "why"),
     [
-        ([{"role": "system", "content": "Be."}, ASK, REPLY], {}, "leaves out the system's turn"),
-        ([ASK, REPLY, ASK, REPLY], {"first": True}, "leaves out the user's turn"),
-        ([ASK, REPLY], {"tools": [{"name": "f"}]}, "does not write tools; without it"),
-        ([ASK, REPLY], {"documents": [{"text": "x"}]}, "does not write documents"),
+        ([{"role": "system", "content": "Be."}, ASK, REPLY], {}, ".*system"),
+        ([ASK, REPLY, ASK, REPLY], {"first": True}, ".*user"),
+        ([ASK, REPLY], {"tools": [{"name": "f"}]}, ".*tools"),
+        ([ASK, REPLY], {"documents": [{"text": "x"}]}, ".*documents"),
     ],
 )
 def test_what_the_model_is_to_judge_is_never_left_out(conversation, variables, why):
-    with pytest.raises(AssayError, match=f"row 1: the model's chat template {why}"):
+    with pytest.raises(AssayError, match=f"row 1: {why}"):
         unread(conversation, variables)
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from engine.runs import schema
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from engine.text.tokenizer import candidate_ids, left_out, vocabulary
+from engine.text.tokenizer import candidate_ids, vocabulary
 from tests.support import tiny
 
 
@@ -78,15 +78,3 @@ def test_ids_with_gaps_are_the_candidates_and_nothing_between_them():
     assert candidate_ids(tokenizer, 320) == sorted(has)
     assert of(tokenizer, 320)["token_id"].to_list() == sorted(has)
     assert "" not in of(tokenizer, 320)["token"].to_list()
-
-
-def test_what_is_left_out_on_either_side_is_counted():
-    tokenizer = tiny.tokenizer()
-    assert left_out(tokenizer, 288) == ""
-    assert left_out(tokenizer, 320) == "32 of 320 rows of the embedding have no token"
-    assert left_out(tokenizer, 287) == "1 of 288 token ids have no row in the embedding"
-    gaps = tiny.with_gaps()
-    assert left_out(gaps, 290) == (
-        "1 of 287 token ids have no row in the embedding and 4 of 290 rows of the embedding have "
-        "no token"
-    )
