@@ -50,8 +50,8 @@ def diff(
     prompts: Sequence[str] = (),
     noise: Sequence[Run] = (),
     pairs: str = "",
-    limits: Limits,
-    settings: AnalyzeSettings,
+    limits: Limits | None = None,
+    settings: AnalyzeSettings | None = None,
 ) -> Difference:
     """Compares two models, each of a run, and writes a report where a folder is named.
 
@@ -63,12 +63,13 @@ def diff(
       prompts: ids of those that are compared; none: all, and both runs then have the same.
       noise: other sweeps of one of the two models (dtype, step size, mesh).
       pairs: name of a list of pairs that both models scored; "" for none.
-      limits: what the two may differ by.
-      settings: of the report.
+      limits: what the two may differ by; None: as `assay diff` has them.
+      settings: of the report; None: as `assay analyze` has them.
 
     Raises:
       AssayError: runs that cannot be compared, or a sweep of neither model as noise.
     """
+    limits, settings = limits or Limits(), settings or AnalyzeSettings()
     runs = {BEFORE: before, AFTER: after}
     run = two_models(before, after, prompts, models)
     sides = {side: side_of(runs[side], slug, side) for side, slug in zip(runs, models, strict=True)}

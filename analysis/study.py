@@ -60,14 +60,16 @@ class Tables:
       frames: key -> table, in the order they were made.
       absent: key of every absent table -> the reason, one sentence.
       files: file stem -> table, for every table that is written, in the order they were made.
+      makers: file stem -> title of the analysis that made it.
     """
 
     def __init__(self) -> None:
         self.frames: dict[tuple[str, ...], pl.DataFrame] = {}
         self.absent: dict[tuple[str, ...], str] = {}
         self.files: dict[str, pl.DataFrame] = {}
+        self.makers: dict[str, str] = {}
 
-    def add(self, wanted: Table) -> None:
+    def add(self, wanted: Table, maker: str = "") -> None:
         """Makes a table, or keeps the reason why it cannot be made.
 
         Raises:
@@ -91,6 +93,7 @@ class Tables:
                 "prompts join to the same name; allowed: other names"
             )
         self.files[stem] = self.frames[wanted.key]
+        self.makers[stem] = maker
 
     def __getitem__(self, key: str | tuple[str, ...]) -> pl.DataFrame:
         """The table of `key`.
@@ -309,5 +312,5 @@ def compute(
     study = Study(run=run, infos=infos, settings=settings)
     for chapter in chapters:
         for wanted in chapter.make(study):
-            study.tables.add(wanted)
+            study.tables.add(wanted, chapter.title)
     return study

@@ -31,9 +31,10 @@ from engine.settings import (
     check_choice,
 )
 from engine.sweep.reward_jobs import sweep_rewards
-from launch.common import command, inputs, reporting, scoring, sources
+from launch.common import command, reporting, scoring, sources
 from launch.common.config import SCORING, CommandSettings
 from launch.common.released_files import people, read
+from launch.common.released_scores import has_human_ranks
 from launch.common.text import one_line, say
 
 _ITEMS = "elo_greatest"  # prompt of the items
@@ -74,7 +75,7 @@ def reproduce(given: command.Given) -> command.CommandResult:
     scoring.settings(SweepSettings, config, [])  # refuses a value before anything is written
     with command.run_lock("reproduce", str(run), wait=given.wait):
         allowed = "the same file as before, or another --root"
-        known = humans is None or inputs.has_human_ranks(run, listed, humans, allowed)
+        known = humans is None or has_human_ranks(run, listed, humans, allowed)
         for number, (spec, source) in enumerate(found.items(), 1):
             say(f"[{number}/{len(found)}] {spec.nickname}")
             try:

@@ -59,7 +59,7 @@ def _wait(server: "Server") -> None:
     try:
         server.wait()
     except KeyboardInterrupt:
-        processes.end("serve: ended", processes.INTERRUPTED)
+        processes.end("serve: interrupted", processes.INTERRUPTED)
 
 
 COMMAND = command.Command(

@@ -77,7 +77,7 @@ def render(
         empty=outline.by_reason([section for group in groups for section in group["empty"]]),
         headlines=outline.headlines(full),
         figures=figures,
-        files=[f"{stem}.csv" for stem in study.tables.files],
+        files=list(study.tables.makers.items()),
         explorer=explorer,
         explorer_limit=LIMIT,
         # JSON in a script element ends at "</script", even inside a string.

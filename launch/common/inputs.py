@@ -4,17 +4,12 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-import polars as pl
-from etils import epath
-
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.lists import files
 from engine.lists.fields import REPLIES
 from engine.lists.files import ConversationList
-from engine.runs import schema
-from engine.runs.folder import RunFolder
 from launch.common import scoring
 from launch.common.command import Flags, Given, paths
 from launch.common.config import keys_set
@@ -98,16 +93,3 @@ def _shared(given: Given) -> str:
     if len(texts) != 1:
         raise AssayError(f"{len(texts)} prompts for one list of pairs; allowed: one --prompt")
     return texts[0]
-
-
-def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:
-    """Whether a run holds people's ranks of a list; raises AssayError for others than `humans`."""
-    there = RunFolder.open(str(run)).table(schema.humans_path(name))
-    if there is None:
-        return False
-    if humans is None or not there.equals(humans):
-        raise AssayError(
-            f"run {run}: other human scores of the list {name!r} are there already; "
-            f"allowed: {allowed}"
-        )
-    return True

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
+from etils import epath
 
 from engine.display import counted, progress
 from engine.errors import AssayError, prefixed
@@ -13,7 +14,6 @@ from engine.lists.files import list_name
 from engine.runs import schema
 from engine.runs.folder import RunFolder
 from engine.runs.identity import Identity, Json, items_hash, library_versions
-from launch.common.inputs import has_human_ranks
 from launch.common.released_files import Choices, Column, content_of, files, slugged
 
 _PART_SIZE = 65_536
@@ -191,3 +191,16 @@ def _admit_model(folder: RunFolder, slug: str, entry: Json) -> None:
         raise AssayError(
             f"run {folder.run}: model {slug!r} is there already with another vocabulary"
         )
+
+
+def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:
+    """Whether a run holds people's ranks of a list; raises AssayError for others than `humans`."""
+    there = RunFolder.open(str(run)).table(schema.humans_path(name))
+    if there is None:
+        return False
+    if humans is None or not there.equals(humans):
+        raise AssayError(
+            f"run {run}: other human scores of the list {name!r} are there already; "
+            f"allowed: {allowed}"
+        )
+    return True

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+import assay
 import engine
 from engine.errors import AssayError
 from engine.text.chat_template import with_system
@@ -337,6 +338,14 @@ def test_a_notebook_shows_the_page_of_its_model(server, checkpoint, run):
     np.testing.assert_array_equal(rewards(said), rewards(asked(server, "rank", ASKED)))
 
 
+def test_python_goes_on_when_the_page_is_ready(checkpoint):
+    said = assay.serve(checkpoint().path, port=0, config={"step_size": 16})
+    with contextlib.closing(said["server"]) as page:
+        assert said["address"] == page.address
+        with sent(page, "GET", f"/?token={page.token}") as response:
+            assert response.status == 200
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_in_one_line(checkpoint):
     command = [sys.executable, "-m", "launch.serve", checkpoint().path, "--port=0"]
@@ -347,5 +356,5 @@ def test_ctrl_c_ends_in_one_line(checkpoint):
         assert line.startswith("ready in") and "http://127.0.0.1:" in line
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=600)
-    assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "serve: ended")
+    assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "serve: interrupted")
     assert "Traceback" not in err

@@ -32,7 +32,7 @@ PAPER = {
 PAPER_SIZES = {"llama": 128_256, "gemma": 256_000}
 LEAST_TOKENS = 8_192  # The words of the lexicons must fit in.
 _BROKEN = 100  # Tokens of each vocabulary that decode to nothing.
-_PART = 16_384  # Rows, as configs/common.py has it.
+_PART = 16_384  # Rows, the default of `part_size`.
 _BASES = ("Made-up A", "Made-up B", "Made-up C", "Made-up D", "Made-up E")
 _SIZES = (2.0, 3.0, 8.0, 27.0)
 # The first three are the paper's; the others ask the same in other words.

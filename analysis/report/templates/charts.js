@@ -15,6 +15,7 @@ async function makeChart(box) {
     if (spec.title?.fontSize) spec.title.fontSize *= 1.4;
   }
   const canvas = document.createElement("div");
+  canvas.ariaHidden = "true"; // The box is the picture, and has its name.
   const options = { config, actions: false, ast: true, renderer: "svg", logLevel: 1 };
   madeCharts.get(box)?.finalize();
   const made = await vegaEmbed(canvas, spec, options);
@@ -35,8 +36,12 @@ const nearCharts = new IntersectionObserver((entries) => {
 for (const box of document.querySelectorAll(".chart")) {
   nearCharts.observe(box);
 }
-// Where a chart or a table goes on to the right, its edge fades; see .more in style.css.
-const markEdge = (box) => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+// Where a chart or a table goes on to the right, its edge fades (.more in style.css), and keys move it.
+const markEdge = (box) => {
+  box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  if (box.clientWidth < box.scrollWidth || box.clientHeight < box.scrollHeight) box.tabIndex = 0;
+  else box.removeAttribute("tabindex");
+};
 const edges = new ResizeObserver((entries) => entries.forEach((entry) => markEdge(entry.target.closest(".scroll"))));
 for (const box of document.querySelectorAll(".scroll")) {
   edges.observe(box);
