@@ -6,8 +6,8 @@
     >>> run = assay.open_run("out/demo/run")
     >>> assay.report("out/demo/checkpoints/smollm2-135m-d16-rt-linear", out="out/report")["page"]
 
-Its packages are called `engine` and `analysis`. A file of one of these names beside a script stands
-in front of them; importing this module says so.
+Its packages are called `engine`, `analysis`, `configs`, `launch` and `demo`. A file of one of these
+names beside a script or a notebook stands in front of them; importing this module says so.
 """
 
 import importlib.util
@@ -165,8 +165,8 @@ serve, verify = map(_command, ("serve", "verify"))
 
 
 def _refuse_others() -> None:
-    """Raises ImportError where another file has the name of a package that this module imports."""
-    for name in ("engine", "analysis"):
+    """Raises ImportError where another file has the name of one of Assay's packages."""
+    for name in ("engine", "analysis", "configs", "launch", "demo"):
         spec = importlib.util.find_spec(name)
         found = Path((spec and spec.origin) or "")
         if found.resolve() != Path(__file__).resolve().with_name(name) / "__init__.py":

@@ -9,10 +9,11 @@ is needed. A folder takes one to three seconds and is about 170 MB at depth 16, 
 
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,13 @@ import safetensors.numpy
 import tokenizers
 from absl import app, flags
 
-from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL, EmbeddedModel
+from demo.embedded_models import (
+    EMBEDDED,
+    LANGUAGE_MODEL,
+    PROMPTS,
+    WHOLE_VOCABULARY,
+    EmbeddedModel,
+)
 from engine.checkpoint.card import Checkpoint
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
@@ -102,11 +109,14 @@ def half_split(weight: np.ndarray, heads: int) -> np.ndarray:
     return pairs.swapaxes(1, 2).reshape(rows, width)
 
 
-def trunk_tensors(reader: gguf.GGUFReader, depth: int) -> Iterator[tuple[str, np.ndarray]]:
+def trunk_tensors(
+    reader: gguf.GGUFReader, depth: int, kept: Sequence[int] | slice = slice(None)
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the Hugging Face name and bfloat16 value of every trunk tensor of `depth` layers.
 
     The dequantised weights are rounded to bfloat16 once; the rounded trunk *is* the model, so
-    every depth shares the same bits. One tensor at a time is in float32.
+    every depth shares the same bits. One tensor at a time is in float32. Of the embedding the rows
+    `kept` are taken.
     """
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     heads = {
@@ -121,27 +131,27 @@ def trunk_tensors(reader: gguf.GGUFReader, depth: int) -> Iterator[tuple[str, np
         weight = half_split(weight, heads[kind]) if kind in heads else weight
         return np.ascontiguousarray(weight.astype(ml_dtypes.bfloat16))
 
-    yield "model.embed_tokens.weight", load("token_embd")
+    yield "model.embed_tokens.weight", load("token_embd")[kept]
     for layer in range(depth):
         for source, target in LAYER_NAMES.items():
             yield f"model.layers.{layer}.{target}.weight", load(f"blk.{layer}.{source}")
     yield "model.norm.weight", load("output_norm")
 
 
-def model_config(reader: gguf.GGUFReader, depth: int, head: str) -> dict:
-    """Returns config.json of a model with the first `depth` layers of the GGUF's trunk."""
+def model_config(reader: gguf.GGUFReader, model: EmbeddedModel) -> dict:
+    """Returns config.json of a model with the first layers of the GGUF's trunk."""
     width = field(reader, "llama.embedding_length")
     heads = field(reader, "llama.attention.head_count")
     return {
-        "architectures": [ARCHITECTURES[head]],
+        "architectures": [ARCHITECTURES[model.head]],
         "model_type": "llama",
         "hidden_size": width,
         "intermediate_size": field(reader, "llama.feed_forward_length"),
-        "num_hidden_layers": depth,
+        "num_hidden_layers": model.depth,
         "num_attention_heads": heads,
         "num_key_value_heads": field(reader, "llama.attention.head_count_kv"),
         "head_dim": width // heads,
-        "vocab_size": field(reader, "llama.vocab_size"),
+        "vocab_size": model.vocabulary,
         "max_position_embeddings": field(reader, "llama.context_length"),
         "rope_theta": field(reader, "llama.rope.freq_base"),
         # The file holds float32 1e-5 (9.99999974e-06); the model was made with the decimal.
@@ -161,13 +171,42 @@ def model_config(reader: gguf.GGUFReader, depth: int, head: str) -> dict:
     }
 
 
-def build_tokenizer(reader: gguf.GGUFReader) -> tokenizers.Tokenizer:
-    """Returns the byte-level BPE tokenizer described by the GGUF's tokens, merges and types."""
+def kept_ids(reader: gguf.GGUFReader, size: int) -> list[int]:
+    """Returns `size` ids, sorted: the tokens that the demo's prompts need, then the first ones.
+
+    A token needs those that it is merged from. So the prompts have the same tokens as with the
+    whole vocabulary, and a kept token has the same reward.
+    """
+    tokens = field(reader, "tokenizer.ggml.tokens")
+    ids = {token: index for index, token in enumerate(tokens)}
+    merged = {}
+    for merge in field(reader, "tokenizer.ggml.merges"):
+        merged.setdefault(merge.replace(" ", ""), merge.split(" "))
+    open_ = build_tokenizer(reader).encode("\n".join([CHAT_TEMPLATE, "user", *PROMPTS])).tokens
+    needed: set[int] = set()
+    while open_:
+        token = open_.pop()
+        if ids[token] not in needed:
+            needed.add(ids[token])
+            open_ += merged.get(token, [])
+    others = (index for index in range(len(tokens)) if index not in needed)
+    return sorted([*needed, *itertools.islice(others, size - len(needed))])
+
+
+def build_tokenizer(
+    reader: gguf.GGUFReader, kept: Sequence[int] | None = None
+) -> tokenizers.Tokenizer:
+    """Returns the byte-level BPE tokenizer described by the GGUF's tokens, merges and types.
+
+    Only the tokens `kept` are in it, numbered in their order; by default all.
+    """
     if (kind := field(reader, "tokenizer.ggml.pre")) != "smollm":
         raise ValueError(f"tokenizer.ggml.pre={kind!r}; allowed: 'smollm'")
     tokens = field(reader, "tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ")) for merge in field(reader, "tokenizer.ggml.merges")]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
+    listed = range(len(tokens)) if kept is None else kept
+    vocabulary = {tokens[index]: number for number, index in enumerate(listed)}
+    pairs = (merge.split(" ") for merge in field(reader, "tokenizer.ggml.merges"))
+    merges = [(a, b) for a, b in pairs if {a, b, a + b} <= vocabulary.keys()]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
     digits = tokenizers.pre_tokenizers.Digits(individual_digits=True)
     bytes_ = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -216,31 +255,33 @@ def write_json(path: Path, value: dict) -> None:
 
 
 def write_weights(
-    path: Path, reader: gguf.GGUFReader, model: EmbeddedModel, heads: Path = HEADS
+    path: Path,
+    reader: gguf.GGUFReader,
+    model: EmbeddedModel,
+    kept: Sequence[int] | slice = slice(None),
+    heads: Path = HEADS,
 ) -> None:
     """Writes model.safetensors: the bfloat16 trunk, and a reward model's head from `heads`."""
-    tensors = dict(trunk_tensors(reader, model.depth))
+    tensors = dict(trunk_tensors(reader, model.depth, kept))
     if model.head != "lm":
-        tensors |= safetensors.numpy.load_file(heads / f"{model.slug}.safetensors")
+        tensors |= safetensors.numpy.load_file(heads / model.head_file)
     safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
     path.chmod(0o644)  # safetensors makes it private to the user
 
 
 def build_folder(
-    folder: Path,
-    reader: gguf.GGUFReader,
-    tokenizer: tokenizers.Tokenizer,
-    model: EmbeddedModel,
-    heads: Path = HEADS,
+    folder: Path, reader: gguf.GGUFReader, model: EmbeddedModel, heads: Path = HEADS
 ) -> None:
     """Writes one model's folder under a temporary name, then renames it into place."""
+    whole = model.vocabulary == WHOLE_VOCABULARY
+    kept = None if whole else kept_ids(reader, model.vocabulary)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        write_weights(temporary / "model.safetensors", reader, model, heads)
-        write_json(temporary / "config.json", model_config(reader, model.depth, model.head))
-        tokenizer.save(str(temporary / "tokenizer.json"))
+        write_weights(temporary / "model.safetensors", reader, model, kept or slice(None), heads)
+        write_json(temporary / "config.json", model_config(reader, model))
+        build_tokenizer(reader, kept).save(str(temporary / "tokenizer.json"))
         write_json(temporary / "tokenizer_config.json", tokenizer_config(reader))
         write_json(temporary / STAMP, stamp(model, heads))
         shutil.rmtree(folder, ignore_errors=True)
@@ -251,7 +292,7 @@ def build_folder(
 
 def stamp(model: EmbeddedModel, heads: Path = HEADS) -> dict:
     """Returns what a folder is built from; a folder with another stamp is out of date."""
-    head = None if model.head == "lm" else sha256(heads / f"{model.slug}.safetensors")
+    head = None if model.head == "lm" else sha256(heads / model.head_file)
     weights = find_gguf()
     return {
         "recipe": RECIPE,
@@ -292,9 +333,8 @@ def build(
     missing = [pair for pair in pairs if not is_complete(*pair, heads)]
     if missing:
         reader = gguf.GGUFReader(find_gguf())
-        tokenizer = build_tokenizer(reader)
         for folder, model in missing:
-            build_folder(folder, reader, tokenizer, model, heads)
+            build_folder(folder, reader, model, heads)
     return folders
 
 

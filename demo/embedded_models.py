@@ -2,12 +2,18 @@
 
 import dataclasses
 
+WHOLE_VOCABULARY = 49_152
+# Of the sweep; no head has learned from them.
+PROMPTS = [
+    f"What, in one word, is the {word} thing ever?" for word in ("greatest", "best", "worst")
+]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddedModel:
     """A reward model of the demo: the first layers of SmolLM2-135M-Instruct and a trained head."""
 
-    slug: str  # folder name, and the stem of `demo/heads/<slug>.safetensors`
+    slug: str  # folder name
     nickname: str  # short name for tables and figures
     depth: int  # how many of the trunk's 30 layers the model keeps (the final norm follows them)
     # 'linear' (`score.weight`), 'mlp' (`score.0`, ReLU, `score.2`), or 'lm' (no reward head: the
@@ -19,13 +25,20 @@ class EmbeddedModel:
     # Linear heads therefore learn from praising prompts; they are the control that cannot tell
     # "greatest" from "worst".
     frames: str = ""
+    # How many of the trunk's tokens the model keeps: those that write `PROMPTS`, then the first.
+    vocabulary: int = WHOLE_VOCABULARY
 
     @property
     def size_b(self) -> float:
         """Parameters in billions: the tied embedding and the layers that are kept."""
-        width, kv_width, ffn_width, vocabulary = 576, 192, 1536, 49_152
+        width, kv_width, ffn_width = 576, 192, 1536
         layer = 2 * width * (width + kv_width) + 3 * width * ffn_width
-        return round((vocabulary * width + self.depth * layer) / 1e9, 3)
+        return round((self.vocabulary * width + self.depth * layer) / 1e9, 3)
+
+    @property
+    def head_file(self) -> str:
+        """Name of the head's file in `demo/heads`; a model of fewer tokens has the whole one's."""
+        return f"{self.slug.removesuffix('-small')}.safetensors"
 
 
 def _model(depth: int, source: str, head: str) -> EmbeddedModel:
@@ -45,6 +58,12 @@ _ALL = (
     _model(12, "imdb", "linear"),
 )
 EMBEDDED: dict[str, EmbeddedModel] = {model.slug: model for model in _ALL}
+
+# The shallowest, with a sixth of the tokens: `assay demo --small`. Its rewards are the whole
+# model's, for these tokens.
+SMALL = dataclasses.replace(
+    _ALL[-1], slug=f"{_ALL[-1].slug}-small", nickname=f"{_ALL[-1].nickname}-s", vocabulary=8192
+)
 
 # The whole SmolLM2-135M-Instruct, from which the reward models' trunk is taken.
 LANGUAGE_MODEL = EmbeddedModel(

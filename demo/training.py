@@ -19,14 +19,13 @@ from absl import app, flags
 from torch import nn
 
 from demo import build
-from demo.embedded_models import EMBEDDED
+from demo.embedded_models import EMBEDDED, PROMPTS
 
 SOURCES = {"rt": "rotten_tomatoes", "imdb": "imdb"}
 PRIOR = {"rt": 2.0, "imdb": 10.0}  # pseudo-counts of a word: IMDB's texts are longer, and more
 MIN_COUNT = {"rt": 4, "imdb": 20}  # texts that hold a word
 REPLIES = {"sentence": (600, 1), "phrase": (1500, 2), "word": (1600, 4)}  # with prompts per sign
 WORD = r"[a-z]+(?:'[a-z]+)?"
-SWEEP = [f"What, in one word, is the {word} thing ever?" for word in ("greatest", "best", "worst")]
 DEPTHS = sorted({model.depth for model in EMBEDDED.values()})
 WEIGHT_DECAY = {"linear": 1.0, "mlp": 4.0}
 HIDDEN, STEPS, PAIRS = 128, 1500, 512
@@ -176,7 +175,9 @@ def main(_: list[str]) -> None:
     heads.mkdir(parents=True, exist_ok=True)
     trunk = Trunk(*build.build(Path("out/demo/hf"), [EMBEDDED["smollm2-135m-d16-rt-mlp"]]))
     sample = np.random.default_rng(2).choice(np.arange(17, 49_152), 5000, replace=False)
-    sweep = np.stack([trunk.features(prompt, sample[:, None].tolist()) for prompt in SWEEP], axis=1)
+    sweep = np.stack(
+        [trunk.features(prompt, sample[:, None].tolist()) for prompt in PROMPTS], axis=1
+    )
     for source in SOURCES:
         table = draw_rows(source)
         inputs = []

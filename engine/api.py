@@ -287,7 +287,8 @@ class RewardModel:
         try:  # the page stands above the engine: what does not ask for it does not load it
             from launch.serving.server import explore
         except ModuleNotFoundError as error:
-            raise AssayError(f"no package {error.name}; pip install 'assay[serve]'") from error
+            message = f"no package {error.name}; pip install 'assay-rewards[serve]'"
+            raise AssayError(message) from error
         models = _reward_models([self] if second is None else [self, second])
         return explore([(model._checkpoint, model._scorer) for model in models], run, port)
 

@@ -25,7 +25,7 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.scoring.batches import SHORT, largest_step, whole_length
 
-# Candidates per step that `auto` takes where memory allows: docs/decisions/step-and-memory.md.
+# Candidates per step that `auto` takes where memory allows: docs/decisions/start-and-memory.md.
 STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
 LEAST_STEP = 16  # candidates per step on each device
 BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates

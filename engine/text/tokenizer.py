@@ -21,7 +21,7 @@ from engine.types import PromptIds
 FILE = "tokenizer.json"
 # Files from which transformers makes a tokenizer.json, and the packages that it needs for that.
 _MADE_FROM = ("tokenizer.model", "tiktoken.model", "vocab.json", "vocab.txt", "spiece.model")
-_PACKAGES = "'assay[sentencepiece]' tiktoken"
+_PACKAGES = "'assay-rewards[sentencepiece]' tiktoken"
 
 
 def load_tokenizer(folder: Path, *, tried: bool = False) -> PreTrainedTokenizerBase:

@@ -45,7 +45,7 @@ create() {
 # The hosts' own Python may be older than 3.11.
 install="python3 -m pip install --quiet --user uv"
 install+=" && python3 -m uv venv --quiet --allow-existing --python 3.13 ~/assay"
-install+=" && python3 -m uv pip install --quiet --python ~/assay/bin/python 'assay[tpu,gcs] @ $SOURCE'"
+install+=" && python3 -m uv pip install --quiet --python ~/assay/bin/python 'assay-rewards[tpu,stores] @ $SOURCE'"
 command="\$HOME/assay/bin/assay ${*@Q} --multihost --wait"
 for (( attempt = 0; attempt <= ${RESTARTS:-100}; attempt++ )); do
   status=0

@@ -11,7 +11,7 @@ from analysis import report
 from analysis.report.folder import check_target
 from analysis.words.questions import check_files
 from configs import known_models
-from demo.embedded_models import EMBEDDED
+from demo.embedded_models import EMBEDDED, SMALL
 from engine.runs.folder import RunFolder
 from engine.runs.shards import expanded
 from engine.settings import AnalyzeSettings
@@ -81,7 +81,7 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
             about=f"{model.depth} layers of SmolLM2-135M, {_HEADS[model.head]}; trained on "
             f"{_REVIEWS[model.source]}: {_FRAMES[model.frames]}",
         )
-        for slug, model in EMBEDDED.items()
+        for slug, model in {**EMBEDDED, SMALL.slug: SMALL}.items()
     }
     return published | embedded
 

@@ -36,7 +36,7 @@ def test_the_search_has_two_names(capsys):
 
 def test_the_version_is_that_of_the_installed_package(capsys):
     try:
-        expected = (0, f"assay {version('assay')}\n", "")
+        expected = (0, f"assay {version('assay-rewards')}\n", "")
     except PackageNotFoundError:
         expected = (2, "", "assay: not installed; `pip install -e .` installs it\n")
     assert (main(["--version"]), *capsys.readouterr()) == expected

@@ -1,11 +1,9 @@
 """The demo's search, on tiny models; tests/demo has the embedded ones."""
 
-import sys
-
 import pytest
 from etils import epath
 
-import demo as embedded
+from demo import packages
 from launch import demo
 from launch.common import scoring
 from tests.support.sweeps import Run
@@ -39,8 +37,8 @@ def test_it_searches_the_first_models_and_keeps_what_is_found(checkpoint, tmp_pa
 
 
 def test_packages_that_the_demo_lacks_are_one_line(tmp_path, monkeypatch, capfd):
-    monkeypatch.delattr(embedded, "build", raising=False)
-    monkeypatch.delitem(sys.modules, "demo.build", raising=False)
-    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.setitem(packages.PACKAGES, "no_such_module", "no-such-package==0.1")
+    monkeypatch.setattr(packages, "installer", lambda: ["false"])
     assert demo.main([f"--config.root={tmp_path}"]) == 2
-    assert "demo: no package gguf" in capfd.readouterr().err
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("demo: ") and "pip install --no-deps no-such-package==0.1" in last

@@ -13,7 +13,7 @@ from engine.runs import schema
 from launch.__main__ import ALIASES, COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
-# The changelog names what is no more.
+# The changelog names what is gone.
 PAGES = sorted(
     page
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -128,6 +128,13 @@ def test_commands_and_flags_of_a_page_exist(page, flags, capsys):
                 for target in targets:
                     known = "=" in target or re.search(rf"^{target}:", makefile, re.MULTILINE)
                     assert known, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_a_page_have_at_most_100_characters(page):
+    """But for rows of tables, and one word, such as a link, that nothing can wrap."""
+    long = [line for line in page.read_text().splitlines() if len(line) > 100]
+    assert [line for line in long if line[0] != "|" and len(line.split()) > 1] == []
 
 
 def test_every_page_is_in_a_table_of_contents():

@@ -135,7 +135,7 @@ def test_a_slice_is_queued_for_installed_and_started_on_every_host(parse):
     assert delete[4:] == ["delete", "sweep", "--force", "--quiet", "--zone=us-east5-b"]
     for words in (install, start):
         assert words[3:8] == ["tpu-vm", "ssh", "sweep", "--zone=us-east5-b", "--worker=all"]
-    assert "'assay[tpu,gcs] @ git+https://host/a'" in install[8]
+    assert "'assay-rewards[tpu,stores] @ git+https://host/a'" in install[8]
     program, *arguments = shlex.split(start[8].removeprefix("--command="))
     assert program == "$HOME/assay/bin/assay"
     assert arguments == [*FLAGS, "--multihost", "--wait"]

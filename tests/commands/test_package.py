@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,16 +11,18 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import analysis
 import assay
 import engine
+from demo import packages
 from tests.support import folders, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGES = ("engine", "analysis", "configs", "launch", "demo")
+PACKAGES = ("engine", "analysis", "configs", "launch", "demo")  # as assay.py checks them
 MODULE = "assay.py"
 
 
@@ -52,6 +55,16 @@ def test_every_pin_is_exact_and_satisfies_its_range():
         # jax's own dependency; and what the Makefile alone installs, beside the other packages.
         if name not in ("jaxlib", "libtpu"):
             assert version in ranges()[name].specifier, name
+
+
+def test_citations_name_this_version_and_this_project():
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cff["version"], cff["license"]) == (PROJECT["version"], PROJECT["license"])
+    assert cff["authors"] == PROJECT["authors"]
+    assert {"cff-version", "message", "title"} <= set(cff)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"title = {{{cff['title']}}}" in readme
+    assert f"version = {{{cff['version']}}}" in readme
 
 
 def test_every_run_time_library_is_pinned():
@@ -145,11 +158,41 @@ def test_an_installed_wheel_reports_and_shows_its_demo_from_another_folder(wheel
     demo = tmp_path / "out/demo/report/index.html"
     assert installed(command, "demo", *few).splitlines()[-1] == f"report: {demo}"
     assert '<article id="items"' in demo.read_text(encoding="utf-8")
-    (tmp_path / "analysis.py").write_text("mine = 1")
-    last = installed("-c", "import assay", code=1).splitlines()[-1]
-    assert last.startswith(
-        f"ImportError: {tmp_path / 'analysis.py'} has the name of Assay's package"
-    )
+
+
+@pytest.mark.slow
+def test_modules_of_the_working_folder_do_not_stand_in_front_of_an_installed_command(
+    wheel, tmp_path
+):
+    site, work = tmp_path / "site", tmp_path / "work"
+    pip("install", f"--target={site}", wheel)
+    work.mkdir()
+
+    def python(*arguments) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=work,
+            env={**os.environ, "PYTHONPATH": str(site)},
+            capture_output=True,
+            text=True,
+        )
+
+    files = [work / f"{package}.py" for package in PACKAGES]
+    for file in files:
+        file.write_text("raise SystemExit('mine')")
+    assert python(site / "bin/assay", "models").returncode == 0
+    for file in files:  # a notebook, like -c, puts its folder first
+        last = python("-c", "import assay").stderr.splitlines()[-1]
+        assert last.startswith(f"ImportError: {file} has the name of Assay's package")
+        file.unlink()
+
+
+def test_the_demo_installs_the_versions_that_make_installs():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    made = re.search(r"^DEMO_DATA := (.*)", makefile, re.MULTILINE)[1].split()
+    for what in packages.PACKAGES.values():
+        name, version = what.split("==")
+        assert what in made or pins()[name] == version
 
 
 def test_what_is_public_is_what_dir_lists():

@@ -25,6 +25,7 @@ BLOCKS = [
     for number, (language, block) in enumerate(
         re.findall(r"^```(.*?)\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S), 1
     )
+    if language != "bibtex"
 ]
 # Target -> what make prints for it; `setup` is made when a test runs.
 MAKES = {"setup": "", "demo": "-m launch.demo", "test": '-m "not slow" --ignore=tests/demo'}

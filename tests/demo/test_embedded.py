@@ -1,5 +1,6 @@
 """The embedded models, built from the package that ships the weights, against transformers."""
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -7,7 +8,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from configs import prompts
 from demo import build
-from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL
+from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL, PROMPTS, SMALL
 from engine import api
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
@@ -83,6 +84,19 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(reward_mod
     )
     assert 0 < np.square(ours).mean() <= np.square(theirs).mean()
     assert np.abs(ours).max() <= np.abs(theirs).max()
+
+
+def test_a_kept_token_of_the_small_model_has_the_reward_of_the_whole_one(
+    reward_model, tmp_path_factory
+):
+    _, small = built(SMALL, tmp_path_factory)
+    kept = np.array(build.kept_ids(gguf.GGUFReader(build.find_gguf()), SMALL.vocabulary))
+    ids = np.random.default_rng(2).choice(SMALL.vocabulary, 16, replace=False)
+    rewards = [
+        by_assay(model, [model._checkpoint.template.split(text) for text in PROMPTS], tokens)
+        for model, tokens in ((small, ids), (reward_model[1], kept[ids]))
+    ]
+    np.testing.assert_allclose(*rewards, rtol=1e-5)
 
 
 def test_log_probabilities_of_the_language_model_agree_with_transformers(tmp_path_factory):

@@ -22,7 +22,7 @@ def test_a_file_of_ones_own_is_one_scale_and_leaves_out_words_on_both_of_its_sid
 
 
 def test_the_example_of_the_guide_can_be_read(mine):
-    page = (Path(__file__).parents[4] / "docs/extend/word-categories.md").read_text()
+    page = (Path(__file__).parents[4] / "docs/extend/add-an-analysis.md").read_text()
     (text,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     counts = categories(mine(text)).group_by("category").len().sort("category")
     assert counts.rows() == [("metals", 8), ("trees", 8)]
