@@ -99,13 +99,6 @@ def test_a_kept_token_of_the_small_model_has_the_reward_of_the_whole_one(
     np.testing.assert_allclose(*rewards, rtol=1e-5)
 
 
-def test_a_folder_that_is_whole_is_not_built_again(reward_model):
-    folder, _ = reward_model
-    before = (folder / "model.safetensors").stat().st_mtime_ns
-    build.build(folder.parent, [EMBEDDED[SLUG]])
-    assert (folder / "model.safetensors").stat().st_mtime_ns == before
-
-
 def test_log_probabilities_of_the_language_model_agree_with_transformers(tmp_path_factory):
     """All of its layers, in both forms."""
     folder, model = built(LANGUAGE_MODEL, tmp_path_factory)

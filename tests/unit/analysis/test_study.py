@@ -10,23 +10,19 @@ import analysis
 from analysis import CHAPTERS
 from analysis.blocks import rows
 from analysis.report import write_report
-from analysis.study import Absent, Analysis, Tables, required, table
+from analysis.study import Analysis, Tables, required, table
 from engine.errors import AssayError
 
 
-def lengths(reason=""):
-    """A chapter that reads a table of another; absent where there is a reason."""
-
-    def made(study):
-        if reason:
-            raise Absent(reason)
-        return study.tables["top_bottom", "greatest"]
-
+def lengths():
+    """A chapter that reads a table of another."""
     return Analysis(
         id="lengths",
         title="Lengths",
         lead="",
-        make=lambda study: [table("token_lengths", make=lambda: made(study))],
+        make=lambda study: [
+            table("token_lengths", make=lambda: study.tables["top_bottom", "greatest"])
+        ],
         parts=(lambda study: rows(study.tables["token_lengths"], [], "token_lengths.csv"),),
     )
 
@@ -59,16 +55,6 @@ def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
     assert 'data-chart="capitals"' in section
     assert 'id="chart-capitals">{"data":{"values":[' in page
     assert 'href="tables/capitals.csv"' in section and '<a href="#capitals">' in page
-
-
-def test_a_table_that_cannot_be_made_is_a_sentence_no_file(light, small_run, tmp_path, settings):
-    chapter = lengths(reason="Tokens have <no> length here.")
-    report = report_of(small_run, tmp_path / "report", settings, chapter)
-    assert not (report / "tables" / "token_lengths.csv").exists()
-    page = (report / "index.html").read_text(encoding="utf-8")
-    assert '<a href="#lengths">' not in page
-    absent = page.split('<details class="how absent">')[1].split("</details>")[0]
-    assert "<p>Lengths: Tokens have &lt;no&gt; length here.</p>" in absent
 
 
 @pytest.fixture

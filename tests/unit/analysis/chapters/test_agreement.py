@@ -53,17 +53,9 @@ def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
         assert matrix[i, j] == pytest.approx(rank_biased_overlap(x.positions, y.positions, 0.8))
 
 
-@pytest.fixture
-def kendall():
-    """Four models; the first scores every token alike."""
-    rng = np.random.default_rng(0)
-    columns = {f"m{i}": rng.normal(size=200).round(1).astype(np.float32) for i in range(4)}
-    rewards = pl.DataFrame({"token": [f"t{i}" for i in range(200)], **columns})
-    return agreement.kendall_matrix(rewards.with_columns(m0=pl.lit(1.0, dtype=pl.Float32)))
-
-
-def test_a_map_leaves_out_models_without_an_order(kendall):
-    table = explained.mds_table(kendall, np.random.default_rng(0))
+def test_a_map_leaves_out_models_without_an_order(rewards):
+    flat = rewards.with_columns(m0=pl.lit(1.0, dtype=pl.Float32))
+    table = explained.mds_table(agreement.kendall_matrix(flat), np.random.default_rng(0))
     assert table.columns == ["model", "x", "y", "stress"]
     assert table["model"].to_list() == ["m1", "m2", "m3"]
     assert table["stress"].n_unique() == 1

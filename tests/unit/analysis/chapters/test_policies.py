@@ -12,7 +12,6 @@ from analysis.chapters.policies import BEST_OF_N, OPTIMAL, policies_of
 from analysis.measures import reference_policy
 from configs.prompts import FOLLOW_UP
 from tests.support import runs
-from tests.support.studies import named
 
 N = 400
 NAMES = {model: model for model in ("a", "b", "c", "d")}
@@ -180,14 +179,6 @@ def test_a_list_under_many_prompts_has_charts_of_three_questions_and_says_so(lis
     asked = ["best-ever-one-word", "worst-ever-one-word", "greatest-ever-one-word"]
     assert stems == [f"policies_list_items_{prompt}" for prompt in asked]
     assert [block.kind for block in section.blocks].count("folded") == 3  # movers
-
-
-def test_the_share_that_a_list_has_stands_beside_its_policies(listed):
-    section = policies.ANALYSIS.section(listed)
-    heading = next(block for block in section.blocks if block.kind == "heading")
-    assert "0.0122" in named(heading.small)  # 400 e^-15, in %
-    (table,) = [b for b in section.blocks if getattr(b, "file", "") == "policies.csv"]
-    assert {row["covered"] for row in table.rows} == {0.0122}
 
 
 def test_a_finding_names_the_reply_that_gains_most(turning, study):

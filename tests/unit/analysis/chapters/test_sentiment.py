@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.chapters import sentiment
 from tests.support import runs
 
 WORDS = {"love": 3.0, "joy": 2.0, "fine": 1.0, "so": 0.0, "bad": -1.0, "hate": -2.0, "evil": -3.0}
@@ -56,7 +55,7 @@ def test_a_leading_space_counts_by_mode_or_as_asked(make_run, lexicon, mode, mat
     assert points["token"].to_list() == (["love", " love"] if matches else ["love"])
 
 
-def test_results_of_two_modes_follow_each_its_own_rule(make_run, lexicon, study_of, write):
+def test_results_of_two_modes_follow_each_its_own_rule(make_run, lexicon):
     scores = {(m, p): [1.0, 2.0, 3.0] for m in "ab" for p in ("greatest", "worst")}
     folder = make_run({"v": ["love", " love", "bad"]}, {"a": "v", "b": "v"}, scores)
 
@@ -70,12 +69,6 @@ def test_results_of_two_modes_follow_each_its_own_rule(make_run, lexicon, study_
     assert points.select("model", "prompt", "token").rows() == [
         *((m, "greatest", token) for m in "ba" for token in ("love", " love", "bad")),
         *((m, "worst", token) for m in "ba" for token in ("love", "bad")),
-    ]
-    study = study_of(run, sentiment, afinn=write("afinn.txt", "love\t3\nbad\t-3\n"))
-    counts = study.tables["matches", "sentiment"].select("matching", "model", "tokens", "words")
-    assert counts.rows() == [
-        *(("outer spaces ignored, any case", m, 3, 2) for m in "ab"),
-        *(("outer spaces count, any case", m, 2, 2) for m in "ab"),
     ]
 
 

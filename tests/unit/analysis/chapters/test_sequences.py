@@ -51,14 +51,6 @@ def test_a_reward_that_is_not_finite_is_refused(small_run):
         analysis.sequences_table(analysis.load(small_run))
 
 
-def test_a_trace_is_held_against_its_result(small_run):
-    path = runs.add_search(small_run, "m-one", "max", [1.0])
-    assert analysis.sequences_table(analysis.load(small_run)).height == 1
-    path.write_bytes(path.read_bytes() + b"x")
-    with pytest.raises(RunError, match=r"trace\.parquet"):
-        analysis.sequences_table(analysis.load(small_run))
-
-
 def test_a_run_of_searches_alone_has_its_report(light, small_run, tmp_path, settings):
     runs.edit_run(small_run, lambda content: content["results"].clear())
     runs.add_search(small_run, "m-one", "max", [1.0, 2.0])

@@ -57,15 +57,6 @@ def test_the_figures_of_a_chapter_draw_their_tables(chapter, full):
         draw(partial())
 
 
-def test_every_model_has_a_panel_in_its_own_colour(tables, names):
-    table = tables["frequency_slopes"]
-    chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
-    paint = chart.to_dict()["spec"]["layer"][-1]["encoding"]["color"]["scale"]
-    colours = {names[model]: colour for model, colour in look.colours(names).items()}
-    assert dict(zip(paint["domain"], paint["range"], strict=True)) == colours
-    assert {row["name"] for row in charts.rows(chart)} == set(names.values())
-
-
 def test_what_is_not_known_of_an_objective_has_no_dot(full, tables, names):
     table = tables["objectives"].filter(prompt="best")
     pictures = blocks.pictures(objectives.ANALYSIS.section(full).blocks)

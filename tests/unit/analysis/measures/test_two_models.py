@@ -137,7 +137,6 @@ def _of_weights(folder, policy=(), identity=(), **record):
     [
         ({}, ""),
         ({"policy": {"bos": "none"}}, "bos=template/none"),
-        ({"policy": {"date": "26 Jul 2024"}}, "date=template/26 Jul 2024"),
         ({"head": "urm-helpfulness"}, "head=urm/urm-helpfulness"),
         ({"identity": {"mode": "text", "pooling": "first_pad"}}, "mode=ids/text, pooling=last/"),
         ({"decoder_hash": "e"}, ""),
@@ -148,16 +147,6 @@ def test_the_settings_that_differ_are_named(tmp_path, changed, said):
     """Two models without such a setting differ in their weights alone, which is no setting."""
     run = two_models(_of_weights(tmp_path / "a"), _of_weights(tmp_path / "b", **changed))
     assert differs_in(run).startswith(said) and bool(differs_in(run)) is bool(said)
-
-
-def test_a_list_that_one_model_read_in_two_modes_is_compared(tmp_path):
-    rows = runs.list_of([("a", "b", "c", {})])
-    for name, mode in (("a", "ids"), ("b", "text")):
-        _of_weights(tmp_path / name)
-        runs.add_conversations(tmp_path / name, "own", rows, {"m": [1.0, 0.0]})
-        _with_identity(tmp_path / name, mode=mode)
-    sides = [analysis.load(tmp_path / name) for name in "ab"]
-    assert {side for _, side in two_models(*sides).conversations} == {"before", "after"}
 
 
 def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):

@@ -160,9 +160,6 @@ def test_tokens_are_words_of_the_lists_whatever_their_outer_spaces(options, writ
     assert found["sentiment (AFINN)"] == {"negative": [1], "positive": [0]}
     assert found["group of people"] == {"gender: women": [4]}
     assert found["script"] == {"Latin": [0, 1, 2, 3, 4], "Cyrillic": [5]}
-
-
-def test_a_word_of_two_categories_is_in_both(options, write):
     path = write("mine.csv", "word,category,scale\ncare,c,x\ncare,d,y\nbold,c,x\n")
     found = filters(["care", " bold", "zzz"], options(categories=path))
     assert found["word category"] == {"c": [0, 1], "d": [0]}

@@ -59,7 +59,7 @@ def test_one_wording_of_each_question_is_shown(run_under, study_of):
 
 @pytest.mark.parametrize(("models", "more"), [(1, ["p0", "p1", "p2"]), (30, ["p0"])])
 def test_the_others_follow_in_their_order_fewer_for_many_models(run_under, study_of, models, more):
-    prompts = PAPER | {f"p{i}": f"Question {i}?" for i in range(5)}
+    prompts = PAPER | {f"p{i}": f"Question {i}?" for i in range(4)}
     study = study_of(run_under(prompts, [f"m{i}" for i in range(models)]))
     assert few_prompts.shown(study) == ["greatest", "best", "worst", *more]
 

@@ -67,13 +67,13 @@ def test_rare_beginnings_of_words_are_left_out(write, ends, monkeypatch):
     assert [word["token"] for word in panel["highest"]] == STARTS[:14:-1]
 
 
-def test_further_models_are_counted(make_run, study_of, monkeypatch):
-    models = {"m-a": "v", "m-b": "v"}
+def test_further_models_than_twelve_are_counted(make_run, study_of):
+    models = dict.fromkeys((f"m-{number:02}" for number in range(14)), "v")
     scores = {(model, "best"): range(25) for model in models}
     study = study_of(make_run({"v": STARTS}, models, scores))
-    monkeypatch.setattr(first_screen, "_MOST_MODELS", 1)
     (question,) = first_screen.questions(study, ["best"])
-    assert [panel["model"] for panel in question["panels"]] == ["m-a"] and question["more"] == 1
+    assert [panel["model"] for panel in question["panels"]] == list(models)[:12]
+    assert question["more"] == 2
 
 
 def test_a_vocabulary_without_words_has_no_ends(ends):

@@ -110,16 +110,6 @@ def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
     assert all(path.read_bytes() == data for path, data in kept.items())
 
 
-def test_a_section_without_a_table_says_why(small_run, study_of):
-    study = study_of(small_run, *CHAPTERS)
-    for chapter in CHAPTERS:
-        section = chapter.section(study)  # that of the paper's numbers is for its models alone
-        assert bool(section.blocks) == (section.analysis.id != "published"), section.analysis.id
-    source = text_of(study)
-    for name in ("humans_correlation", "sequences", "logprobs_rewards", "groups", "objectives"):
-        assert study.tables.reason(name).replace("'", "&#39;") in source
-
-
 def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, study_of):
     frame = pl.DataFrame({"place": range(1200)})
     blocks = rows(frame, [("place", "place", "count")], "places.csv")

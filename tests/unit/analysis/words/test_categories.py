@@ -2,7 +2,6 @@ import collections
 import re
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from analysis.words.lexicons import LexiconError, categories
@@ -13,17 +12,6 @@ from configs import prompts
 @pytest.fixture
 def mine(write):
     return lambda text: write("mine.csv", text)
-
-
-def test_the_built_in_list_has_enough_words_of_each_category_once():
-    table = categories()
-    counts = dict(table.group_by("category").len().iter_rows())
-    assert {c: counts.pop(c) for c in ("agency", "communion")} == {"agency": 20, "communion": 20}
-    assert set(counts.values()) == {8}
-    assert table.height <= 120
-    assert not table["word"].is_duplicated().any()
-    scales = dict(table.group_by("scale").agg(pl.col("category").n_unique()).iter_rows())
-    assert scales == {"Big Two": 2, "moral virtues": 5, "moral vices": 5}
 
 
 def test_a_file_of_ones_own_is_one_scale_and_leaves_out_words_on_both_of_its_sides(mine):
