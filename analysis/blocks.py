@@ -1,6 +1,7 @@
 """What a section of the page is made of: text, figures and tables, in one order."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -10,6 +11,7 @@ import polars as pl
 # count, number, fixed (three decimals: correlations and the like), p, share or bool.
 Column: TypeAlias = tuple[str, str, str]
 _FOLDED_ABOVE = 6  # Rows.
+MOST_MARKS = 5  # Of the small chart beside a headline.
 _MOST = 100  # Rows of a table on the page; its file holds all.
 
 
@@ -131,6 +133,48 @@ class Finding:
 
     text: str
     picture: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """A number with its interval; the ends are NaN where it has none."""
+
+    label: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclasses.dataclass(frozen=True)
+class Marks:
+    """The small chart beside a headline: a few numbers on one line.
+
+    Attributes:
+      marks: at most `MOST_MARKS` of them.
+      of: how many there are; of more, some from the lowest to the highest are shown.
+      axis: what the numbers are.
+      size: how large they are, in plain words; or "".
+    """
+
+    marks: Sequence[Mark]
+    of: int
+    axis: str
+    size: str = ""
+
+    @classmethod
+    def some(cls, marks: Sequence[Mark], axis: str, size: str = "") -> "Marks":
+        """Of many marks, evenly spaced ones by value."""
+        kept, of = marks, len(marks)
+        if of > MOST_MARKS:
+            order = sorted(marks, key=lambda mark: mark.value)
+            kept = [order[at * (of - 1) // (MOST_MARKS - 1)] for at in range(MOST_MARKS)]
+        return cls(kept, of, axis, size)
+
+    def place(self, value: float) -> float:
+        """Where a number stands, in percent of the width; the line holds 0 and all intervals."""
+        numbers = [0.0, *(x for m in self.marks for x in (m.value, m.low, m.high))]
+        known = [x for x in numbers if not math.isnan(x)]
+        return 100 * (value - min(known)) / ((max(known) - min(known)) or 1.0)
 
 
 def has_rows(blocks: "Sequence[Block]") -> bool:

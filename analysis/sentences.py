@@ -29,6 +29,29 @@ def part_of(number: int, whole: int, what: str) -> str:
     return {1: f"the one {what}", 2: f"both {what}s"}.get(whole, f"all {whole:,} {what}s")
 
 
+_SIZES = {
+    0.01: "a hundredth of a standard deviation",
+    0.02: "a fiftieth of a standard deviation",
+    0.05: "a twentieth of a standard deviation",
+    0.1: "a tenth of a standard deviation",
+    0.2: "a fifth of a standard deviation",
+    0.333: "a third of a standard deviation",
+    0.5: "half a standard deviation",
+    1.0: "one standard deviation",
+    2.0: "two standard deviations",
+}
+
+
+def deviations(value: float) -> str:
+    """A number of standard deviations in plain words: "about a tenth of a standard deviation"."""
+    size = abs(value)
+    if size < min(_SIZES) / 1.5:
+        return f"less than {_SIZES[min(_SIZES)]}"
+    if size > max(_SIZES) * 1.25:
+        return f"about {size:.0f} standard deviations"
+    return f"about {_SIZES[min(_SIZES, key=lambda known: abs(math.log(known / size)))]}"
+
+
 def minus(text: str) -> str:
     """`text` with a true minus sign in place of each hyphen."""
     return text.replace("-", "−")

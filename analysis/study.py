@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, has_rows, notes, only_words
+from analysis.blocks import Block, Finding, Marks, has_rows, notes, only_words
 from analysis.model_info import ModelInfo, describe
 from analysis.run import Run
 from engine.errors import AssayError
@@ -190,6 +190,7 @@ class Analysis:
         section where nothing is told.
       caveats: the limits of its numbers.
       label: its name in the list of sections; the title by default.
+      marks: the small chart beside its headline, from what is told first; or None.
       every_prompt: whether its section shows all prompts, however many there are.
     """
 
@@ -202,6 +203,7 @@ class Analysis:
     described: Callable[[Study], str] = lambda study: ""
     caveats: Callable[[Study], Sequence[str]] = lambda study: ()
     label: str = ""
+    marks: Callable[[Study], Marks | None] = lambda study: None
     every_prompt: bool = False
 
     def section(self, study: Study) -> Section:
@@ -226,6 +228,7 @@ class Analysis:
             findings=findings,
             described=described,
             caveats=self.caveats(study),
+            marks=self.marks(study) if findings else None,
         )
 
 
@@ -239,6 +242,7 @@ class Section:
       findings: what its tables say, the most important first.
       described: what they hold, in one sentence without a test; or "".
       caveats: the limits of its numbers; shown where it has a table.
+      marks: the small chart beside its headline, or None.
     """
 
     analysis: Analysis
@@ -246,6 +250,7 @@ class Section:
     findings: Sequence[Finding] = ()
     described: str = ""
     caveats: Sequence[str] = ()
+    marks: Marks | None = None
 
     @property
     def label(self) -> str:

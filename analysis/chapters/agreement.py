@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Files, Finding, Folded, Heading, Picture, notes
+from analysis.blocks import Block, Files, Finding, Folded, Heading, Mark, Marks, Picture, notes
 from analysis.chapters import blocs as model_blocs
 from analysis.charts.heat_map import heat_map
 from analysis.sentences import listed
@@ -201,6 +201,26 @@ def _heat_map(study: Study, name: str, prompt: str) -> Picture:
     return Picture(f"{name}_{prompt}", caption, partial(heat_map, beside, study.names, label))
 
 
+def _marks(study: Study) -> Marks | None:
+    """Mean τ of the blocs under the prompt of the first finding, and between them."""
+    first = next(findings(study), None)
+    if first is None:
+        return None
+    prompt = first.picture.removeprefix("kendall_tau_")
+    blocs = study.tables["blocs", prompt]
+    marks = []
+    known = blocs.filter(pl.col("kendall").is_not_nan()).sort(
+        _ITSELF, descending=True, maintain_order=True
+    )
+    for row in known.iter_rows(named=True):
+        own, other = (len(row[key].split()) for key in ("models", "other_models"))
+        itself = row["models"] == row["other_models"]
+        who = f"within the {own} models" if itself else f"between {own} and {other}"
+        marks.append(Mark(who, row["kendall"], row["ci_low"], row["ci_high"]))
+    asked = study.prompt_names[prompt]
+    return Marks.some(marks, f"mean Kendall’s τ asked {asked}; 1: the same order, −1: the opposite")
+
+
 def findings(study: Study) -> Iterator[Finding]:
     """Who opposes whom under which prompts, or where nobody does, who ranks alike."""
     same: dict[_Claims, list[str]] = {}
@@ -263,4 +283,5 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_drawn,),
     told=(findings,),
+    marks=_marks,
 )

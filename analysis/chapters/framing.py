@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Finding, Picture, Text
+from analysis.blocks import Block, Finding, Mark, Marks, Picture, Text
 from analysis.charts.clouds import clouds
 from analysis.charts.look import Chart
 from analysis.columns import (
@@ -292,6 +292,17 @@ def _told(study: Study) -> Iterator[Finding]:
     yield from findings(table, prompts, study.names, study.prompt_names, heads)
 
 
+def _marks(study: Study) -> Marks:
+    """The correlation r of both prompts, of every model."""
+    prompts = prompts_of(study)
+    pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
+    rows = study.tables[FRAMING.name].filter(pair & pl.col("pearson").is_not_nan())
+    numbers = rows.select("model", "pearson", "ci_low", "ci_high").iter_rows()
+    good, bad = (study.prompt_names[prompt] for prompt in prompts)
+    axis = f"correlation of rewards under {good} and {bad}; 1: the same order, −1: the opposite"
+    return Marks.some([Mark(study.names[slug], *ends) for slug, *ends in numbers], axis)
+
+
 def findings(
     table: pl.DataFrame,
     prompts: tuple[str, str],
@@ -366,6 +377,7 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_drawn, _reworded),
     told=(_told,),
+    marks=_marks,
     caveats=lambda study: (
         "Intervals keep forms of one word together (“love” and “␣Loved”); q is over the models "
         "of a pair of prompts.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -166,6 +167,9 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(_points_drawn, _slopes_drawn),
     told=(lambda s: findings(s.tables[SLOPES.name], s.prompt_names),),
+    marks=lambda s: sentiment.slope_marks(
+        s, s.tables[SLOPES.name], "from one word to one ten times as common", math.log(10)
+    ),
     described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on frequency"),
     caveats=lambda study: (
         sentiment.SPELLINGS[study.options.match_trim],

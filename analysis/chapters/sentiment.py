@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Finding, Folded, Picture, Text
+from analysis.blocks import Block, Finding, Folded, Mark, Marks, Picture, Text
 from analysis.chapters.distributions import density_table, quantiles_table
 from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
@@ -16,7 +17,7 @@ from analysis.charts.look import Chart
 from analysis.charts.violins import violins
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures import matched_words
-from analysis.sentences import counted, significant, unclear
+from analysis.sentences import counted, deviations, significant, unclear
 from analysis.statistics import regression
 from analysis.statistics.distributions import auc, cohens_d
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
@@ -264,6 +265,34 @@ def slope_findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator
         yield Finding(text=f"Asked {questions}: {clauses}.", picture="sentiment_slopes")
 
 
+def slope_marks(study: Study, slopes: pl.DataFrame, unit: str, scale: float = 1.0) -> Marks | None:
+    """Slopes under the first prompt with a sure one, in standard deviations of a model's rewards.
+
+    Args:
+      study: the study.
+      slopes: one row per model and prompt, with the columns of `slope_columns`.
+      unit: what one step of the slope is, such as "for each point of sentiment".
+      scale: how much of what the slope is of makes that step.
+    """
+    order = list(in_order(significant(slopes), list(study.prompt_names)))
+    if not order:
+        return None
+    prompt, marks = order[0][0], []
+    for row in slopes.filter(prompt=prompt).iter_rows(named=True):
+        deviation = float(np.std(study.run.rewards(row["model"], prompt)[1], dtype=np.float64))
+        if deviation > 0 and not np.isnan(row["slope"]):
+            ends = (scale * row[key] / deviation for key in ("slope", "ci_low", "ci_high"))
+            marks.append(Mark(study.names[row["model"]], *ends))
+    size = deviations(float(np.median([abs(mark.value) for mark in marks]))) if marks else ""
+    axis = f"asked {study.prompt_names[prompt]}: standard deviations of a model’s rewards {unit}"
+    return Marks.some(marks, axis, f"{size} {unit}") if marks else None
+
+
+def _marks(study: Study) -> Marks | None:
+    rises = study.tables[SLOPES.name].filter(valence="positive")
+    return slope_marks(study, rises, "from one positive word to one five points better", 5.0)
+
+
 def bing_findings(effects: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
     """One sentence for each prompt under which the words of two valences surely differ.
 
@@ -294,6 +323,7 @@ ANALYSIS = Analysis(
         lambda s: slope_findings(s.tables[SLOPES.name], s.prompt_names),
         lambda s: bing_findings(s.tables[EFFECTS.name], s.prompt_names),
     ),
+    marks=_marks,
     described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on valence"),
     caveats=lambda study: (
         f"Only words of one token are compared, in English. {SPELLINGS[study.options.match_trim]}",

@@ -15,7 +15,7 @@ from analysis.blocks import pictures
 from analysis.chapters import CHAPTERS
 from analysis.charts import look
 from analysis.model_info import ModelInfo
-from analysis.report import drawing, explorer, few_prompts, page, verdict
+from analysis.report import card, drawing, explorer, few_prompts, page, verdict
 from analysis.report.folder import check_target, staged
 from analysis.report.token_sets import sets_of
 from analysis.run import Run
@@ -34,7 +34,8 @@ def write_report(
 ) -> pathlib.Path | epath.Path:
     """Writes index.html, figures/ and tables/ of `run` under the folder `report`.
 
-    Where `chapters` compare two models, verdict.json and verdict.md are written too.
+    Where `chapters` compare two models, verdict.json and verdict.md are written too, else card.png
+    and card.md.
 
     The folder appears complete, in place of an older report; the page needs no other file and no
     network.
@@ -71,8 +72,10 @@ def write_report(
             every = pictures(block for section in sections for block in section.blocks)
             drawn = drawing.draw(every, folder / "figures", settings.formats)
             progress("page")
-            html = page.render(study, sections, drawn, packed.result(), told)
+            shared = {} if told else page.card_files(study, sections)
+            html = page.render(study, sections, drawn, packed.result(), told, shared)
         (folder / "index.html").write_text(html, encoding="utf-8")
+        card.write(folder, shared)
         for name, text in (verdict.files(told) if told else {}).items():
             (folder / name).write_text(text, encoding="utf-8")
     index = report / "index.html"

@@ -69,7 +69,9 @@ def _section(chapter: Analysis, study: Study, few: Study) -> Section:
     findings = [
         Finding(text=f.text, picture=f.picture * (f.picture in stems)) for f in whole.findings
     ]
-    return dataclasses.replace(section, findings=findings, described=whole.described)
+    return dataclasses.replace(
+        section, findings=findings, described=whole.described, marks=whole.marks
+    )
 
 
 def _base(prompt: str) -> str:

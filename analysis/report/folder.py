@@ -16,7 +16,9 @@ from engine.runs import storage
 
 MARKER = "report.json"
 # The verdict is of a comparison of two models alone.
-_CONTENT = frozenset({"index.html", "figures", "tables", MARKER, "verdict.json", "verdict.md"})
+_CONTENT = frozenset(
+    {"index.html", "figures", "tables", MARKER, "verdict.json", "verdict.md", "card.png", "card.md"}
+)
 _KIND = "assay-report"
 _DAY_S = 24 * 3600
 

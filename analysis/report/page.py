@@ -13,7 +13,7 @@ import jinja2
 from analysis.blocks import Picture
 from analysis.charts import look
 from analysis.model_info import about
-from analysis.report import drawing, few_prompts, first_screen, outline
+from analysis.report import card, drawing, few_prompts, first_screen, hero, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.report.verdict import Verdict, from_to
 from analysis.run import Run
@@ -24,7 +24,7 @@ from engine.runs.result import Result
 from engine.runs.schema import LOGPROBS_DIR
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
-_PLAIN = ("table.js", "question.js", "charts.js")
+_PLAIN = ("table.js", "question.js", "charts.js", "copy.js")
 SCRIPTS = (
     *_PLAIN,
     *(f"explorer-{part}.js" for part in ("data", "text", "plot", "table")),
@@ -39,6 +39,7 @@ def render(
     figures: Mapping[str, drawing.Drawn],
     explorer: Packed,
     verdict: Verdict | None = None,
+    shared: Mapping[str, bytes] | None = None,
 ) -> str:
     """The page as one string of HTML that loads nothing from outside.
 
@@ -48,6 +49,7 @@ def render(
       figures: file stem -> chart.
       explorer: the data of the token explorer.
       verdict: that of a comparison of two models, which then takes the first screen.
+      shared: the files of its card (`analysis.report.card`), if any.
     """
     filters = {
         "number": number,
@@ -58,6 +60,7 @@ def render(
         "question": outline.question,
         "without": outline.without,
         "fixed": lambda x: number(x, "{:.2f}"),
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "cell": cell,
         "from_to": from_to,
         "urlpart": lambda text: urllib.parse.quote(text, safe=""),
@@ -71,7 +74,10 @@ def render(
         _context(study),
         shown=shown,
         questions=[] if unranked else first_screen.questions(study, shown),
+        hero=None if unranked else hero.story(study),
         verdict=verdict,
+        card=(shared or {}).get(card.MARKDOWN, b"").decode(),
+        citation=card.CITATION,
         compared=compared,
         groups=[group for group in groups if group["sections"]],
         empty=outline.by_reason([section for group in groups for section in group["empty"]]),
@@ -89,6 +95,16 @@ def render(
             *(_hashed(_text(name)) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)),
         ],
     )
+
+
+def card_files(study: Study, sections: Sequence[Section]) -> dict[str, bytes]:
+    """The card of a report, as `card.files`; none of a comparison or of language models."""
+    if of_language_models(study.run) or not study.scored:
+        return {}
+    finding = hero.story(study)
+    values = card.values(study, f"{finding.text}." if finding else card.said(sections))
+    svg = template("card.svg.j2", {}, TEMPLATES).render(values) if values else ""
+    return card.files(study, sections, svg)
 
 
 def template(

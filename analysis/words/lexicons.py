@@ -1,7 +1,8 @@
 """Word lists: sentiment, frequency, words for groups of people, and words in categories.
 
-No word list of others is shipped. AFINN and wordfreq are read from the packages of those names
-where they are installed (their data files only; the code is never imported), or from a path.
+No word list of others is shipped. AFINN, wordfreq and the spelling list of pyspellchecker are read
+from the packages of those names where they are installed (their data files only; the code is never
+imported), or from a path.
 """
 
 import bisect
@@ -9,7 +10,9 @@ import functools
 import gzip
 import importlib.util
 import itertools
+import json
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 
 import msgpack
@@ -25,6 +28,8 @@ _CATEGORIES = pathlib.Path(__file__).parent / "categories.csv"
 _PLACEBO = pathlib.Path(__file__).parent / "placebo.csv"
 _LEAST_FREQUENT = 0.3  # Of a million words.
 _LONGER = 5  # Times as frequent as a word: longer words that begin with it, at most.
+_OUR = re.compile(r"(?<=..)our(?!$)|(?<=...)our$")
+_ISE = re.compile(r"(?<=...)is(?=(?:e[ds]?|ing|ation|er)$)")
 _TERMS = ("word", "group", "axis", "stem")
 _IN_CATEGORIES: Columns = dict.fromkeys(("word", "category", "scale"), pl.String)
 _AFINN: Columns = {"word": pl.String, "value": pl.Float64}
@@ -99,22 +104,43 @@ def frequency(path: str = "", join: str = "forms") -> pl.DataFrame:
 
 @functools.cache
 def common_words(path: str = "") -> frozenset[str]:
-    """Words that are not rare, in lower case; none where `frequency` has no list at hand.
+    """Words that are not rare, in lower case; none where no package of words is installed.
 
-    Text of which longer words make much more use ("absol", "hydro") is left out: as a token it is
-    a piece of them.
+    A word stands in the spelling list of the installed package `pyspellchecker`. Text of which
+    longer words make much more use ("hydro") is left out: as a token it is a piece of them.
     """
+    spelt = _spelling()
     try:
         table = frequency(path)
     except NoPackage:
-        return frozenset()
+        table = spelt
     words, often = table["word"].to_list(), table["per_million"].to_numpy()  # sorted by word
     before, kept = np.append(0.0, often.cumsum()), set()
     for at in np.flatnonzero(often >= _LEAST_FREQUENT).tolist():
         end = bisect.bisect_left(words, f"{words[at]}\U0010ffff", lo=at)
         if before[end] - before[at + 1] <= _LONGER * often[at]:
             kept.add(words[at])
-    return frozenset(kept)
+    spelling = frozenset(spelt["word"])
+    return frozenset(w for w in kept if not spelling or {w, _american(w)} & spelling)
+
+
+def _american(word: str) -> str:
+    """A British spelling as the list has it: "favourite", "realised", "theatre"."""
+    word = _OUR.sub("or", word)
+    return _ISE.sub("iz", word) if not word.endswith("tre") else f"{word[:-2]}er"
+
+
+@functools.cache
+def _spelling() -> pl.DataFrame:
+    """Words in correct spelling, as `frequency` has them; none where the package is not there."""
+    try:
+        source = _installed("spellchecker", "resources/en.json.gz", "")
+        counts: dict[str, int] = json.loads(gzip.decompress(source.read_bytes()))
+    except (OSError, ValueError, NoPackage):
+        return pl.DataFrame(schema=_FREQUENCY)
+    table = pl.DataFrame([[*counts], [*counts.values()]], schema=_FREQUENCY, orient="col")
+    millions = pl.col("per_million") * 1e6 / pl.col("per_million").sum()
+    return _distinct(table.with_columns(pl.col("word").str.to_lowercase(), millions), str(source))
 
 
 @functools.cache

@@ -289,6 +289,7 @@
     if ("token" in wanted && row < 0) $("status").textContent = `${meta.whole ? "No token of these models" : "No token in this page"} is the one linked to.`;
     restoring = false;
     if (row >= 0) await select(row, false);
+    $("query").focus({ preventScroll: true });
     $("link").href = address();
   }
 
@@ -387,6 +388,13 @@
     restoring = false;
     $("link").href = address();
     app.dataset.ready = "yes";
+  }
+  const word = document.getElementById("word"); // The first screen's box.
+  if (word) {
+    word.onsubmit = (event) => {
+      event.preventDefault();
+      location.hash = `q=${encodeURIComponent(word.querySelector("input").value)}`;
+    };
   }
   let started = null;
   const begin = () => (started ??= start().catch((error) => {

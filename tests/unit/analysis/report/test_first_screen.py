@@ -1,8 +1,10 @@
 """The first screen: the words at both ends of every model's ranking, under each question."""
 
+import polars as pl
 import pytest
 
 from analysis.report import first_screen
+from analysis.words import lexicons
 from tests.support import runs
 
 STARTS = [f" {one}{two}" for one in "abcde" for two in "fghij"]  # 25 words with a space before
@@ -55,7 +57,9 @@ def test_endings_of_words_are_left_out_where_the_tokenizer_marks_starts(ends):
     assert (panel["least"], panel["most"]) == (-99.0, 99.0) and max(panel["bars"]) == 1.0
 
 
-def test_rare_beginnings_of_words_are_left_out(write, ends):
+def test_rare_beginnings_of_words_are_left_out(write, ends, monkeypatch):
+    spelt = pl.DataFrame({"word": [w.strip() for w in STARTS], "per_million": [1.0] * len(STARTS)})
+    monkeypatch.setattr(lexicons, "_spelling", lambda: spelt)
     tokens = [*STARTS, "missp", " nonex"]
     lines = [f"\t{w.strip()}\tNoC\t:\t{1 + 9 * (at % 2)}\t9\t.9" for at, w in enumerate(STARTS)]
     common = write("bnc.txt", "\n".join(lines))

@@ -1,10 +1,11 @@
 """The outline of the page: headlines, groups, the chart beside an answer, empty sections."""
 
+import dataclasses
 import re
 
 import pytest
 
-from analysis.blocks import Finding, Folded, Heading, Picture, Text, Under
+from analysis.blocks import Finding, Folded, Heading, Mark, Marks, Picture, Text, Under
 from analysis.report import outline, page
 from analysis.report.explorer import Packed
 from analysis.study import Analysis, Section
@@ -61,13 +62,15 @@ def test_a_section_lists_its_findings_at_most_six(source):
     assert 'class="found"' not in empty
 
 
-def test_a_finding_shows_its_figure_small_and_links_to_its_own_section(source):
+def test_a_finding_shows_its_marks_and_links_to_its_own_section(source):
     assert "<img" not in top(source(section("framing", "τ is small.")))
     assert "<li" not in top(source(section("framing")))
-    shown = top(source(section("framing", "τ is <0.", picture="framing_figure")))
+    marks = Marks.some([Mark("m<1>", 0.25, -0.5, 0.75)], "r")
+    shown = top(source(dataclasses.replace(section("framing", "τ is <0."), marks=marks)))
     assert "τ is &lt;0." in shown
     assert '<a href="#framing">All about framing</a>' in shown
-    assert 'data-chart="framing_figure"' in shown
+    assert "m&lt;1&gt;" in shown and "0.25" in shown
+    assert "--low: 0.0; --high: 100.0; --at: 60.0" in shown
     with pytest.raises(ValueError, match="'own_figure'"):
         source(section("framing", "τ is small.", picture="own_figure"), section("own"))
 

@@ -86,6 +86,15 @@ def test_common_words_are_whole_and_not_rare(write):
     assert common == {"star", "start", "starts", "craft", "crazy"}
 
 
+def test_common_words_are_spelt_in_one_of_both_ways(write, monkeypatch):
+    spelt = pl.DataFrame({"word": ["favorite", "theater", "star"], "per_million": [1.0] * 3})
+    monkeypatch.setattr(lexicons, "_spelling", lambda: spelt)
+    words = ("favourite", "theatre", "star", "cra")
+    rows = "".join(f"\t{w}\tNoC\t:\t9\t9\t.9\n" for w in words)
+    common = lexicons.common_words(write("spelt.txt", rows))
+    assert common == {"favourite", "theatre", "star"}
+
+
 def test_the_bnc_list_gives_word_forms_over_parts_of_speech(write):
     text = (
         "\tWord\tPoS\t\tFreq\tRa\tDisp\n"
