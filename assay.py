@@ -12,7 +12,7 @@ names beside a script or a notebook stands in front of them; importing this modu
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +124,7 @@ def _checkpoints(
     settings = SourceSettings(
         cache=how.get("cache", ""), base=how.get("base", ""), convert=ConvertSettings(**both)
     )
-    names = [str(model) for model in models]
+    names = [fspath(model) for model in models]
     opened = resolve.resolve_all(names, settings, known_models.find, verify)
     return resolve.with_distinct_names(names, opened, known_models.find)
 
@@ -168,7 +168,8 @@ def _refuse_others() -> None:
     """Raises ImportError where another file has the name of one of Assay's packages."""
     for name in ("engine", "analysis", "configs", "launch", "demo"):
         spec = importlib.util.find_spec(name)
-        found = Path((spec and spec.origin) or "")
+        places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+        found = Path(next(filter(None, places), ""))
         if found.resolve() != Path(__file__).resolve().with_name(name) / "__init__.py":
             raise ImportError(
                 f"{found} has the name of Assay's package {name!r} and is found first; allowed: "

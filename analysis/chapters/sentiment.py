@@ -290,7 +290,7 @@ def slope_marks(study: Study, slopes: pl.DataFrame, unit: str, scale: float = 1.
 
 def _marks(study: Study) -> Marks | None:
     rises = study.tables[SLOPES.name].filter(valence="positive")
-    return slope_marks(study, rises, "from one positive word to one five points better", 5.0)
+    return slope_marks(study, rises, "from the mildest positive word to the strongest", 4.0)
 
 
 def bing_findings(effects: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import pathlib
 import re
 import textwrap
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from engine import display
 PNG, MARKDOWN = "card.png", "card.md"
 CITATION = "Assay 0.2.0, after Christian et al., arXiv:2506.07326 (FAccT 2025)"
 _WORDS = 5  # At either end, of the picture.
+_NO_XML = re.compile("[^\\t\\n\\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _WIDE, _LINES = 78, 2  # Characters of a line of the sentence, and its lines.
 
 
@@ -56,15 +58,12 @@ def values(study: Study, sentence: str) -> dict[str, Any] | None:  # Any: what a
     ]
     lines = textwrap.wrap(sentence, _WIDE)
     if len(lines) > _LINES:
-        lines = [
-            *lines[: _LINES - 1],
-            textwrap.shorten(" ".join(lines[1:]), _WIDE, placeholder=" …"),
-        ]
+        lines = [*lines[: _LINES - 1], " ".join(lines[_LINES - 1 :])]
     return {
-        "name": textwrap.shorten(study.names[panel["model"]], 44, placeholder="…"),
-        "question": textwrap.shorten(question, 64, placeholder="…"),
-        "columns": columns,
-        "lines": lines,
+        "name": _cut(study.names[panel["model"]], 44),
+        "question": _cut(question, 64),
+        "columns": [[_cut(word, 24) for word in words] for words in columns],
+        "lines": [_cut(line, _WIDE) for line in lines],
         "citation": CITATION,
     }
 
@@ -87,6 +86,20 @@ def markdown(study: Study, sections: Sequence[Section]) -> str:
     ]
     lines = [f"## Words that {_plain(study.names[model])} rewards", "", "| | |", "|---|---|"]
     return "\n".join([*lines, *(f"| {name} | {_plain(text)} |" for name, text in rows), ""])
+
+
+def _cut(text: str, wide: int) -> str:
+    """`text` on one line of so many characters, of which an East Asian one counts as two.
+
+    Signs that no picture may hold are left out.
+    """
+    shown, room = "", wide
+    for sign in _NO_XML.sub("", " ".join(text.split())):
+        room -= 1 + (unicodedata.east_asian_width(sign) in "WF")
+        if room < 0:
+            return f"{shown[:-1].rstrip()}…"
+        shown += sign
+    return shown
 
 
 def _listed(words: Sequence[Mapping[str, Any]]) -> str:  # Any: see `first_screen`

@@ -33,16 +33,17 @@ RULE = (
 
 def resolve(
     name: str,
+    known: Known,
     settings: SourceSettings | None = None,
-    known: Known = lambda name: None,
     verify: bool | None = None,
 ) -> Checkpoint:
     """The checkpoint of a model, which is fetched and converted where that was not done yet.
 
     Args:
       name: a checkpoint, a folder in Hugging Face format, or a hub id.
+      known: gives what is known of a published model, which its files must agree with, as
+        `configs.known_models.find` does.
       settings: how it is converted, and where the result is kept.
-      known: gives what is known of a published model, which its files must agree with.
       verify: as for `Checkpoint.open`.
 
     Raises:
@@ -97,7 +98,7 @@ def resolve_all(
                 f"--config.base={settings.base!r}: no model is an adapter of peft; remove it"
             )
     each = {name: settings if name in adapters else plain for name in names}
-    return [resolve(name, each[name], known, verify) for name in names]
+    return [resolve(name, known, each[name], verify) for name in names]
 
 
 def is_checkpoint(name: str) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 import polars as pl
 from jax.sharding import Mesh
@@ -206,9 +207,14 @@ class _Loop:
     step: int  # candidates per step on each device
     fits: bool = False  # whether a part was computed with this step
 
-    def memory_errors(self, models: Sequence[str]) -> contextlib.AbstractContextManager[None]:
-        """Makes an OutOfMemory of errors of memory inside."""
-        return memory_errors(models, self.mesh, "step_size", self.step)
+    @contextlib.contextmanager
+    def memory_errors(self, models: Sequence[str]) -> Iterator[None]:
+        """Makes an OutOfMemory of errors of memory inside, with the step that was then taken."""
+        try:
+            yield
+        except (jax.errors.JaxRuntimeError, MemoryError):
+            with memory_errors(models, self.mesh, "step_size", self.step):
+                raise
 
     def compute(self, same_models: Sequence[JobGroup], load: Load) -> int:
         """Loads the models and computes their passes; they are released when it returns."""
@@ -223,32 +229,27 @@ class _Loop:
     ) -> Sequence[np.ndarray]:
         """Scores a part; before the first, `step_size=auto` is halved until memory suffices.
 
-        All processes agree on the step. Raises OutOfMemory where no smaller one is allowed.
+        Of several processes, one that is out of memory ends all: the others wait for its numbers.
+        Raises OutOfMemory where no smaller step is allowed.
         """
-
-        def score(smaller: Scorer) -> Sequence[np.ndarray]:
-            return smaller.score(prefix, rows, *span, self.bar.update)
-
-        scored, before = list[np.ndarray](), self.bar.n
-        while not self.fits:
-            reason = ""
+        before = self.bar.n
+        while True:
             try:
                 with self.memory_errors(models):
-                    scored = list(score(scorer.with_step(self.step)))
-            except OutOfMemory as error:
-                reason = str(error)
-            reason = processes.first_failure(f"first part of {', '.join(models)}", reason)
-            self.fits = not reason
-            if reason:
-                if self.settings.step_size is not None or self.step <= LEAST_STEP:
-                    raise OutOfMemory(reason)
-                self.step //= 2
-                free_models()
-                self.bar.update(before - self.bar.n)
-                if processes.writes():
-                    line = f"note: {', '.join(models)}: out of memory; step_size={self.step} now"
-                    tqdm.write(line, file=sys.stderr)
-        return scored or score(scorer.with_step(self.step))
+                    here = scorer.with_step(self.step)
+                    scored = here.score(prefix, rows, *span, self.bar.update)
+            except OutOfMemory:
+                chosen = self.settings.step_size is None and processes.count() == 1
+                if self.fits or not chosen or self.step <= LEAST_STEP:
+                    raise
+            else:
+                self.fits = True
+                return scored
+            self.step //= 2
+            free_models()
+            self.bar.update(before - self.bar.n)
+            line = f"note: {', '.join(models)}: out of memory; step_size={self.step} now"
+            tqdm.write(line, file=sys.stderr)
 
     def _compute_group(self, scorer: Scorer, jobs: JobGroup) -> int:
         """Computes, checks and closes the jobs of one pass; returns the number of new rows."""

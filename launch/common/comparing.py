@@ -130,13 +130,20 @@ def compared(
         say(_cost(sweeps, again, prompts, listed))
         _sweep(given, [*sweeps.values()], again, listed)
     runs |= {of: load(sweep.run) for of, sweep in sweeps.items()}
+    if again:
+        measured = load(again.run)
+        try:
+            noise_of(measured, sides, runs, prompts, f"{again.run}")
+            noise.append(measured)
+        except AssayError as error:  # as of a model whose rewards no dtype changes
+            say(f"note: no noise was measured: {error}")
     return diff(
         runs[BEFORE],
         runs[AFTER],
         target,
         models=(sides[BEFORE].slug, sides[AFTER].slug),
         prompts=prompts,
-        noise=[*noise, load(again.run)] if again else noise,
+        noise=noise,
         pairs=listed.name if listed else "",
         limits=limits,
         settings=settings,

@@ -64,6 +64,11 @@ class CommandSettings:
         keys = list(_keys(changes))
         for key in keys:
             check_key(config, key)
+        for key, value in changes.items():
+            if isinstance(config[key], ConfigDict) and not isinstance(value, Mapping):
+                raise AssayError(f"--config={chosen}: {key}={value!r}; allowed: a dict")
+            if value is None and config[key] is not None:
+                raise AssayError(f"--config={chosen}: {key}=None; allowed: a value")
         try:
             config.update(changes)
         except (TypeError, ValueError) as error:
@@ -100,8 +105,12 @@ def define(given: FlagValues, settings: CommandSettings, arguments: Sequence[str
 
 def keys_set(given: Any) -> list[str]:  # parsed FlagValues
     """The keys, as `mesh.model`, that a file or the command line sets."""
-    flag = given["config"]
-    return [*flag.keys_of_file, *config_flags.get_override_values(flag)]
+    return [*given["config"].keys_of_file, *keys_typed(given)]
+
+
+def keys_typed(given: Any) -> list[str]:  # parsed FlagValues
+    """The keys that the command line sets."""
+    return list(config_flags.get_override_values(given["config"]))
 
 
 def made(settings: type[_Made], config: ConfigDict) -> _Made:

@@ -12,7 +12,7 @@ from engine.lists.fields import REPLIES
 from engine.lists.files import ConversationList
 from launch.common import scoring
 from launch.common.command import Flags, Given, paths
-from launch.common.config import keys_set
+from launch.common.config import keys_typed
 from launch.common.text import say
 
 FLAGS: Flags = {
@@ -55,7 +55,7 @@ def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None
     Raises:
       AssayError: as `files.read_conversations`.
     """
-    named = "--config.prompts" if "prompts" in keys_set(given) else ""
+    named = "--config.prompts" if "prompts" in keys_typed(given) else ""
     flag = "--prompt" if given.prompt else named
     shared = functools.cache(functools.partial(_shared, given)) if flag else None
     path = Path(paths(given, "items")[0])

@@ -22,7 +22,7 @@ from engine.settings import AUTO
 from engine.sweep.outcomes import Outcome
 from launch.common import command, joining, sources
 from launch.common.command import WAIT, Flags, Given, paths
-from launch.common.config import given_fields, keys_set
+from launch.common.config import given_fields, keys_set, keys_typed
 from launch.common.text import nearest, pieces
 
 _Kind = TypeVar("_Kind")
@@ -76,7 +76,7 @@ def verify_setting(config: ConfigDict) -> bool | None:
 
 def prompts(given: Given) -> Mapping[str, str]:
     """Prompt id -> text of the prompts that replies answer; refuses two ways to name them."""
-    if given.prompt and "prompts" in keys_set(given):
+    if given.prompt and "prompts" in keys_typed(given):
         raise AssayError("--prompt beside --config.prompts; give one of the two")
     return chosen_prompts(given.config.prompts, given.prompt)
 

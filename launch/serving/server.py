@@ -66,6 +66,9 @@ class Server:
       framed: which pages may frame this one: see `app.Guard`.
     """
 
+    def __str__(self) -> str:  # in what `assay serve --json` prints
+        return self.address
+
     def __init__(
         self, explorer: Explorer, bound: socket.socket, host: str = HOST, framed: str = "'none'"
     ):

@@ -99,6 +99,34 @@ const Data = (() => {
     return spelt.get(bare(row));
   };
 
+  // At most five words that are one slip from a text (a letter more, fewer or other, or two letters
+  // exchanged), exchanges and common words first.
+  data.near = (text) => {
+    const wanted = text.trim().toLowerCase(), found = new Map();
+    for (let row = 0; row < meta.rows; row++) {
+      const word = bare(row), far = Math.abs(word.length - wanted.length);
+      if (far > 1 || found.has(word) || !/^\p{L}{3,}$/u.test(word)) continue;
+      const [x, y] = between(wanted, word);
+      const exchanged = x.length === 2 && x[0] === y[1] && x[1] === y[0];
+      if (exchanged || (x.length < 2 && y.length < 2)) found.set(word, (exchanged ? 100 : 0) + data.spellings(row));
+    }
+    return [...found.keys()].sort((a, b) => found.get(b) - found.get(a)).slice(0, 5);
+  };
+  // What two texts have between their common start and their common end.
+  function between(a, b) {
+    const most = Math.min(a.length, b.length);
+    let start = 0, end = 0;
+    while (start < most && a[start] === b[start]) start++;
+    while (end < most - start && a.at(-1 - end) === b.at(-1 - end)) end++;
+    return [a, b].map((text) => text.slice(start, text.length - end));
+  }
+  // The row of a word: behind a space, else by itself, else in another case; -1 where there is none.
+  data.rowOf = (text) => {
+    const word = text.trim(), tier = data.match(word, "whole");
+    const exact = [` ${word}`, word, ` ${word.toLowerCase()}`].map((one) => data.tokens.indexOf(one)).find((row) => row >= 0);
+    return word ? exact ?? tier.findIndex((level) => level > 2) : -1;
+  };
+
   // 1 for each row that has a value of a filter.
   data.members = (filter, value) => {
     const inside = new Uint8Array(meta.rows), { rows, of } = data.filters[filter];
@@ -198,7 +226,7 @@ const Data = (() => {
     }
   }
 
-  // How well each row matches: 0 not, 1 somewhere, 2 at its start, 3 but for case and outer space,
+  // How well each row matches: 0 not, 1 somewhere, 2 at its start or behind a space, 3 but for case and outer space,
   // 4 exactly. `how` is contains, starts, whole or regex; a bad expression throws.
   data.match = (query, how) => {
     const tier = new Uint8Array(meta.rows), { tokens } = data;
@@ -219,7 +247,7 @@ const Data = (() => {
       const start = bare === wanted ? at : joined.slice(from, end).indexOf(wanted);
       // A word finds itself with and without spaces around it; longer tokens must hold the spaces too.
       const alone = bare && blank(from, from + at) && blank(from + at + length, end);
-      const found = tokens[row] === query ? 4 : alone ? 3 : start < 0 ? 0 : start === 0 ? 2 : 1;
+      const found = tokens[row] === query ? 4 : alone ? 3 : start < 0 ? 0 : start === 0 || (start > 0 && blank(from, from + start)) ? 2 : 1;
       if (found >= least) tier[row] = found;
     });
     return tier;

@@ -161,6 +161,7 @@
     const lone = query && !exact && $("how").value !== "regex" && meta.whole;
     if (lone) parts.push(`${asked} ${all ? "is part of tokens, but no token by itself" : "is no token of these models, nor part of one"}: `, element("code", "assay score"), " rates any text. ");
     else if (!all) parts.push(`No token ${meta.whole ? "of these models" : "in this page"} matches ${asked}. `);
+    if (lone && !all) parts.push(...suggestions(query, (word) => { $("query").value = word; update(); }));
     if (filters && (query || !found)) parts.push(`The filters hide ${query ? `${count(filters)} that match` : "all"}. `);
     if (area && !found) parts.push("None is in the selected area. ");
     if (active) parts.push(button("Clear filters", clearFilters), " ");
@@ -175,6 +176,10 @@
     const node = element("button", text, "link");
     node.onclick = act;
     return node;
+  }
+  function suggestions(text, act) {
+    const words = Data.near(text);
+    return words.length ? ["Did you mean ", ...words.flatMap((word) => [button(word, () => act(word)), " "]), "? "] : [];
   }
   function clearFilters() {
     for (const [, id] of sets()) $(id).value = "";
@@ -208,7 +213,7 @@
     plot.draw();
     hover(row);
     if (kept) remember();
-    const every = prompts.length <= FEW ? prompts : [...new Set([prompt(), ...pair().filter(Boolean).map(([, asked]) => asked)])];
+    const every = detailed();
     for (const at of every) await load(at);
     if (state.row !== row) return;
     const link = element("a", "link to this token");
@@ -219,6 +224,7 @@
     $("detail").hidden = false;
     $("detail").replaceChildren(element("h3", Write.token(Data.tokens[row], 200)), element("div", details(row, every), "scroll"), about);
   }
+  const detailed = () => (prompts.length <= FEW ? prompts : [...new Set([prompt(), ...pair().filter(Boolean).map(([, asked]) => asked)])]);
   function details(row, every) {
     const head = element("tr", [element("th", "model"), ...every.map((at) => element("th", words(at), "asked"))]);
     const body = models.map((model) => {
@@ -389,12 +395,29 @@
     $("link").href = address();
     app.dataset.ready = "yes";
   }
-  const word = document.getElementById("word"); // The first screen's box.
+  const word = document.getElementById("word"); // The first screen's box, and what it found.
   if (word) {
     word.onsubmit = (event) => {
       event.preventDefault();
-      location.hash = `q=${encodeURIComponent(word.querySelector("input").value)}`;
+      look(word.querySelector("input").value);
     };
+  }
+  // A bar for each model and question, below the box.
+  async function look(text) {
+    await begin();
+    const row = Data.rowOf(text), found = document.getElementById("word-found"), again = (other) => {
+      word.querySelector("input").value = other;
+      look(other);
+    };
+    found.hidden = false;
+    if (row < 0) {
+      found.replaceChildren(`No token of these models is “${text.trim()}” by itself. `, ...suggestions(text, again));
+      return;
+    }
+    const every = detailed(), link = element("a", "Open it in the explorer");
+    for (const at of every) await load(at);
+    link.href = `#${named(row)}`;
+    found.replaceChildren(element("h3", Write.token(Data.tokens[row], 200)), element("div", details(row, every), "scroll"), link);
   }
   let started = null;
   const begin = () => (started ??= start().catch((error) => {

@@ -1,0 +1,74 @@
+"""The page of a report in a real browser: its first screen, a word that is looked up, print."""
+
+import shutil
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+import analysis
+from analysis.chapters import tokens
+from analysis.report import write_report
+from engine.settings import AnalyzeSettings
+from tests.support import runs
+
+pytestmark = pytest.mark.slow
+
+INTERSECT = """() => {
+  const chips = [...document.querySelectorAll(".chips li")];
+  const seen = chips.map((chip) => chip.getBoundingClientRect()).filter((box) => box.width);
+  const apart = (a, b) => a.right - 1 <= b.left || b.right - 1 <= a.left
+    || a.bottom - 1 <= b.top || b.bottom - 1 <= a.top;
+  return seen.filter((a, at) => !seen.slice(at + 1).every((b) => apart(a, b))).length;
+}"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    run = analysis.load([str(runs.full_run(folder / "run", np.random.default_rng(0)))])
+    chapters = [tokens.ANALYSIS]
+    return write_report(run, folder / "report", {}, AnalyzeSettings(), chapters=chapters).as_uri()
+
+
+@pytest.fixture
+def page(address):
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("needs chromium or google-chrome on PATH, and there is none")
+    with sync_playwright() as playwright:  # root needs the flag
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(120_000)
+        page.goto(address)
+        yield page
+        browser.close()
+
+
+def test_a_word_has_a_bar_for_each_model_and_question(page):
+    box, found = page.locator("#word input"), page.locator("#word-found")
+    box.fill("lvoe")
+    box.press("Enter")
+    found.get_by_role("button", name="love").click(timeout=120_000)
+    expect(found.locator("h3")).to_contain_text("love")
+    assert found.locator("tbody .bar").count() == 4 * 3
+    found.get_by_role("link").click()
+    expect(page.locator("#explorer-query")).to_be_focused()
+    expect(page.locator("#explorer-query")).to_have_value(" love")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_two_chips_intersect_and_nothing_is_wider_than_the_window(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    assert page.locator(".chips li").count() > 10
+    assert page.evaluate(INTERSECT) == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_chart_that_was_not_scrolled_to_is_printed(page):
+    page.emulate_media(media="print")
+    pictures = page.locator("article .paper")
+    assert pictures.count()
+    expect(pictures.first).to_be_visible()
+    assert page.evaluate("document.querySelector('article .paper').naturalWidth") > 0
+    expect(page.locator("nav")).to_be_hidden()
