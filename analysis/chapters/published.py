@@ -180,8 +180,10 @@ def _said(study: Study) -> str:
     """How many numbers are met, without those that any number near zero would meet."""
     judged = study.tables[VALUES.name].filter(pl.col("paper").abs() > pl.col("noise"))
     met = judged.filter(pl.col("difference").abs() <= pl.col("noise") + 1e-9)
-    counted = f"{met.height} of {judged.height} numbers that differ from 0"
-    return f"{counted} equal the paper’s within the noise."
+    return (
+        f"This run gives {met.height} of the {judged.height} numbers of the paper that differ from "
+        "0, within the noise."
+    )
 
 
 def _caveats(study: Study) -> Iterator[str]:

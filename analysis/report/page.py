@@ -149,7 +149,7 @@ def lede(study: Study) -> str:
         tokens = count(most, "token") if least == most else f"{least:,} to {most:,} tokens"
         prompts = count(len(run.vocabulary_prompts), "prompt")
         who, numbers = count(scored, "reward model"), count(_scores(study), "reward")
-        did, place = "judged", "as the whole reply"
+        did, place = "scored", "as the whole reply"
         if of_language_models(run):
             who, numbers = count(scored, "model"), count(_scores(study), "number")
             did, place = "gave a reward or a log-probability to", "as the reply"
@@ -164,11 +164,11 @@ def lede(study: Study) -> str:
         same = models == set(study.scored)
         who = "They also" if same else count(len(models), "reward model")
         what = f"{count(len(lists), 'list')} of replies under {count(len(prompt_ids), 'prompt')}"
-        said.append(f"{who} judged {what}.")
+        said.append(f"{who} scored {what}.")
     if conversations := run.conversation_lists():
         models = {model for _, model in run.conversations}
         who, what = count(len(models), "reward model"), count(len(conversations), "list")
-        said.append(f"{who} judged {what} of replies that have prompts of their own.")
+        said.append(f"{who} scored {what} of replies that have prompts of their own.")
     return " ".join(said) or "Searches and language models, without the scores of a vocabulary."
 
 

@@ -155,7 +155,7 @@ def claims(rewards, rng):
     scores = scores_of(placed(rewards))
     standing = items.items_questions(scores, rng, 999).filter(question="best")
     agreed, pairs = items.items_agreement(scores, rng), items.items_pairs(scores)
-    said = {"ends": items.ends_beyond_chance(standing)}
+    said = {"ends": items.ends_beyond_chance(standing, "“best”")}
     said["framing"] = items.framing_beyond_chance(items.items_models(scores, rng))
     for name, framing, _ in scores.framings():
         tables = (agreed.filter(question=name), pairs.filter(question=name))

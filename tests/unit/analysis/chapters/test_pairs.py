@@ -91,8 +91,8 @@ def test_terminal_and_page_print_the_same_ends_and_two_models_their_difference(
     run = analysis.load(run)
     printed = "\n".join(facts._lines("own", pairs.pairs(pairs.replies(run, "own")), "m"))
     page = write_report(run, tmp_path / "report", {}, settings, chapters=[chapter.ANALYSIS])
-    said = re.search(r"m judges ([\d.]+) % \(95 % ([^)]*)\)", page.read_text(encoding="utf-8"))
-    share, ends = said.groups()
+    found = r"([\d.]+) % \(95 % ([^)]*)\) of the 150 pairs"
+    share, ends = re.search(found, page.read_text(encoding="utf-8")).groups()
     assert f"m: {share}% of 150 pairs right (95 % {ends})" in printed
     (row,) = pl.read_csv(tmp_path / "report" / "tables" / "pairs_models.csv").to_dicts()
     alone = int(((margins > 0) & (margins <= 1)).sum())
