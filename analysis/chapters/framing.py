@@ -307,7 +307,7 @@ def findings(
     table: pl.DataFrame,
     prompts: tuple[str, str],
     names: Mapping[str, str],
-    said: Mapping[str, str],
+    prompt_names: Mapping[str, str],
     heads: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Which models turn their ranking around, and where r is below its reference.
@@ -316,12 +316,12 @@ def findings(
       table: the table `FRAMING`.
       prompts: ids of the good and the bad prompt.
       names: slug -> nickname.
-      said: prompt id -> how the page calls it.
+      prompt_names: prompt id -> how the page calls it.
       heads: slug -> kind of head, as far as it is known.
     """
     pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
     rows = table.filter(pair & pl.col("pearson").is_not_nan())
-    good, bad = (said.get(prompt, f"“{prompt}”") for prompt in prompts)
+    good, bad = (prompt_names.get(prompt, f"“{prompt}”") for prompt in prompts)
     certain = significant(rows)
     if certain.height:
         sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))

@@ -395,7 +395,7 @@ def _told(study: Study) -> Iterator[Finding]:
         scores, standing = scores_of(study, name), of_list(study, QUESTIONS, name)
         good = standing.filter(framing=POSITIVE)
         first = next(iter((good if good.height else standing)["question"]), "")
-        asked = study.prompt_names.get(first, f"“{first}”")
+        asked = study.prompt_names.get(first, f"for “{first}”")
         if text := ends_beyond_chance(standing.filter(question=first), asked):
             many = scores.prompts.height > FEW
             stem = f"items_prompts_{name}" if many else _stem("standing", name, first)
@@ -432,7 +432,7 @@ def ends_beyond_chance(part: pl.DataFrame, asked: str) -> str:
     models, name = part.select("n", "list").row(0)
     unsure = [f"; no item is surely {end}" for end, items in ends.items() if not len(items)]
     return (
-        f"Asked for {asked}, the {models} models together rate {' and '.join(clauses)} of the "
+        f"Asked {asked}, the {models} models together rate {' and '.join(clauses)} of the "
         f"list “{name}”{''.join(unsure)}."
     )
 
@@ -440,7 +440,7 @@ def ends_beyond_chance(part: pl.DataFrame, asked: str) -> str:
 def agreement_beyond_chance(
     agreement: pl.DataFrame, pairs: pl.DataFrame, names: Mapping[str, str]
 ) -> str:
-    """Which two models order a list in opposite ways, or where none do, whether all agree.
+    """How many pairs of models disagree on the order of a list, or if none do, whether all agree.
 
     "" where neither is certain, and of fewer than 10 items. Tables are of one list and question.
     """
@@ -453,10 +453,13 @@ def agreement_beyond_chance(
     start = f"Asked for {ASKED_FOR[row['framing']]}, " if row["framing"] else ""
     if opposed.height:
         most = opposed.sort("kendall").row(0, named=True)
-        both = f"{names[most['model_a']]} and {names[most['model_b']]}"
-        also = f", as do {count(opposed.height - 1, 'other pair')} of models"
-        said = f"{both} order “{row['list']}” in opposite ways (τ = {decimals(most['kendall'])})"
-        return f"{start}{said}{also * (opposed.height > 1)}."
+        furthest = f"{names[most['model_a']]} and {names[most['model_b']]}"
+        order = f"disagree more than chance on the order of “{row['list']}”"
+        tau = f"(τ = {decimals(most['kendall'])})"
+        if pairs.height == 1:
+            return f"{start}{furthest} {order} {tau}."
+        some = f"{opposed.height} of {pairs.height} pairs of models"
+        return f"{start}{some} {order}, {furthest} most {tau}."
     if row["ci_low"] > 0:
         return (
             f"{start}{'the' if start else 'The'} {row['models']} models agree more than chance on "

@@ -189,7 +189,7 @@ def described(compared: pl.DataFrame, what: str) -> str:
     return (
         f"Spearman’s ρ between rewards and a language model’s log-probabilities of {what} is "
         f"{span(rho.to_numpy())}, in {count(len(rho), 'ranking')} (one for each reward model, "
-        "language model and prompt). It has no test."
+        "language model and prompt); no test says whether it differs from 0."
     )
 
 

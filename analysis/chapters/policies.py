@@ -40,6 +40,7 @@ from analysis.statistics.exact_policies import (
 from analysis.statistics.ranks import dot, extremes
 from analysis.study import Analysis, Study, Table, required, table
 from analysis.words.questions import questions
+from engine import display
 
 OPTIMAL, BEST_OF_N = "optimal", "best of n"
 DRAWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 262144, 1_000_000)
@@ -340,7 +341,7 @@ def findings(study: Study) -> Iterator[Finding]:
         rows = moved.filter(of=of, prompt=prompt)
         first = rows.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
         replies = [
-            f"“{look.token(reply).strip()}” ({who(study, models)})"
+            f"“{display.plain(reply.strip() or reply)}” ({who(study, models)})"
             for reply, models in first.iter_rows()
         ]
         more = rows["reply"].n_unique() - len(replies)
