@@ -8,7 +8,7 @@ import polars as pl
 
 from analysis.statistics import Array
 
-ALPHA = 0.05  # Effects with a q below it are said.
+ALPHA = 0.05  # Sentences are about effects with a q below it.
 _ENDS = ("_low", "_high")
 
 
@@ -81,8 +81,8 @@ def outward(value: float, up: bool, places: int) -> float:
 
 def bounds(low: float, high: float, places: int = 2) -> str:
     """Both ends of an interval, rounded outward: "0.12 to 0.46" holds .123 to .457."""
-    both = (outward(end, up, places) for end, up in ((low, False), (high, True)))
-    return minus(" to ".join(f"{end:.{places}f}" for end in both))
+    rounded = (outward(end, up, places) for end, up in ((low, False), (high, True)))
+    return minus(" to ".join(f"{end:.{places}f}" for end in rounded))
 
 
 def span(values: Array, places: int = 2) -> str:
@@ -178,15 +178,15 @@ def counted(
 
 
 def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:
-    """That no row of `table` differs from chance; "" where one does, or none has a q.
+    """That no row of `table` is significant; "" where one is, or none has a q.
 
     Args:
       table: one row per test.
-      what: is tested, in the plural, such as "slopes".
+      what: what is tested, in the plural, such as "slopes".
       q: name of the column of q.
     """
     known = table[q].fill_nan(None).drop_nulls().to_numpy()
     if not len(known) or significant(table, q).height:
         return ""
     lowest = q_value(float(known.min()))
-    return f"None of {len(known)} {what} is told apart from chance (lowest {lowest})."
+    return f"None of {len(known)} {what} is significant (lowest {lowest})."

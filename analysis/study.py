@@ -8,6 +8,7 @@ in the list, and earlier lines of the same `make`, have made. A table that canno
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import re
@@ -157,8 +158,13 @@ class Study:
 
     @cached_property
     def prompt_names(self) -> dict[str, str]:
-        """Prompt id -> how the page calls it: the id that a person chose, or the prompt's words."""
-        return {prompt: _named(prompt, text) for prompt, text in self.run.prompts.items()}
+        """Prompt id -> how the page calls it: its words, or the id where that is one of them.
+
+        Of prompts that would be called alike, each is called by its id.
+        """
+        called = {prompt: _called(prompt, text) for prompt, text in self.run.prompts.items()}
+        times = collections.Counter(called.values())
+        return {p: name if times[name] == 1 else f"“{p}”" for p, name in called.items()}
 
     @property
     def models(self) -> list[str]:
@@ -273,10 +279,11 @@ class Section:
         return only_words(self.blocks)
 
 
-def _named(prompt: str, text: str) -> str:
-    if not re.search("-[0-9a-f]{6}", prompt):  # What an id ends with that was made of the words.
-        return f"“{prompt}”"
+def _called(prompt: str, text: str) -> str:
     words = " ".join(text.split())
+    word = prompt.split(".")[0]  # "best" of "best.chat", which is another form of one prompt
+    if word.lower() in re.findall(r"\w+", words.lower()):
+        return f"“{prompt}”"
     return (
         f"“{words}”"
         if len(words) <= _WORDS

@@ -241,15 +241,15 @@ def _opposing(claims: _Claims) -> list[tuple[str, str, str]]:
 
 def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
     """Who opposes whom, or where nobody does, who ranks alike."""
-    said = []
+    clauses = []
     for models, other_models, relation in (_opposing(claims) or claims)[:_NAMED]:
         first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, other_models))
         who = first if models == other_models else f"{first} on one side and {second} on the other"
-        said.append(f"{who} {_PLAIN[relation]}")
-    words = _disputed(study, prompts) if len(said) == 1 else ""
+        clauses.append(f"{who} {_PLAIN[relation]}")
+    words = _disputed(study, prompts) if len(clauses) == 1 else ""
     names = [study.prompt_names[prompt] for prompt in prompts]
     many = f"{len(names)} prompts such as {names[0]}"
-    return f"Asked {listed(names) if len(names) <= _NAMED else many}, {'; '.join(said)}.{words}"
+    return f"Asked {listed(names) if len(names) <= _NAMED else many}, {'; '.join(clauses)}.{words}"
 
 
 def _disputed(study: Study, prompts: list[str]) -> str:
@@ -262,10 +262,10 @@ def _disputed(study: Study, prompts: list[str]) -> str:
     blocs = study.tables["blocs", prompts[0]]
     ordinary = model_blocs.disputed_words(percentiles, blocs, _WORDS, known)
     (up, down), what = model_blocs.quoted(ordinary, words, "higher", _WORDS)
-    where = f", asked {study.prompt_names[prompts[0]]}," if len(prompts) > 1 else ""
+    asked = f", asked {study.prompt_names[prompts[0]]}" if len(prompts) > 1 else ""
     return (
-        f" Of {what}, they differ most{where} on {up} (higher for the former) and {down} (the "
-        "latter)."
+        f" Of {what}{asked}, the first side ranks {up} furthest above the other side, and {down} "
+        "furthest below it."
     )
 
 

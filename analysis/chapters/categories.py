@@ -36,7 +36,7 @@ from analysis.measures.category_contrasts import (
     scales,
 )
 from analysis.measures.word_scores import WordScores
-from analysis.sentences import significant
+from analysis.sentences import beside, significant, unclear
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.lexicons import categories
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
@@ -220,22 +220,15 @@ def _told(study: Study) -> Iterator[Finding]:
 
 
 def _described(study: Study) -> str:
-    """Which category of the first scale that is drawn stands furthest from the others."""
-    every = study.tables[BY_MODEL.name].filter(pl.col("contrast").is_not_nan())
-    contrasts = every.filter(list=every["list"].first(), scale=every["scale"].first())
-    framing = next((name for name in _FRAMINGS if name in contrasts["framing"]), "")
-    means = contrasts.filter(framing=framing).group_by(
-        "list", "scale", "framing", "category", "against", maintain_order=True
+    """That no difference between bases is sure; of one model, nothing is tested."""
+    contrasts = study.tables.get(BY_BASE.name)
+    if contrasts is not None:
+        return unclear(contrasts, "differences between base models")
+    _ = study.tables[BY_MODEL.name]
+    return (
+        "Nothing is sure about a category: models are the evidence, and a test needs two base "
+        "models with two models each."
     )
-    furthest = means.agg(pl.col("contrast").mean()).sort(pl.col("contrast").abs(), "category")
-    for row in furthest.tail(1).iter_rows(named=True):
-        side = "above" if row["contrast"] > 0 else "below"
-        return (
-            f"On average over the models ({_where(row)}), the words that stand furthest are those "
-            f"of {row['category']}: {abs(100 * row['contrast']):.0f} percentile points {side} "
-            f"{'' if row['against'] == OTHERS else 'those of '}{_against(row)}."
-        )
-    return ""
 
 
 Cells = Mapping[str, Any]  # Any: cells of a table
@@ -243,18 +236,19 @@ Cells = Mapping[str, Any]  # Any: cells of a table
 
 def _headline(row: Cells) -> str:
     side = "higher" if row["difference"] > 0 else "lower"
+    points = beside(abs(100 * row["difference"]), 0, 0)
     return (
         f"The {row['models']} {row['base']} models place words of {row['category']} {side} than "
         f"the {row['other_models']} {row['other_base']} models do: by "
-        f"{abs(100 * row['difference']):.0f} percentile points on average, compared with "
+        f"{points} percentile points on average, compared with "
         f"{_against(row)} ({_where(row)})."
     )
 
 
 def _where(row: Cells) -> str:
     """The list and the prompts of a comparison."""
-    both = {BOTH: ", prompts for good less prompts for bad", UNKNOWN: ""}
-    return said(row["list"]) + both.get(row["framing"], f", {row['framing']} prompts")
+    prompts = {BOTH: ", prompts for good less prompts for bad", UNKNOWN: ""}
+    return said(row["list"]) + prompts.get(row["framing"], f", {row['framing']} prompts")
 
 
 def _against(row: Cells) -> str:

@@ -30,7 +30,7 @@ from analysis.columns import (
 from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
-from analysis.sentences import decimals, listed, part_of, significant, span
+from analysis.sentences import count, decimals, listed, part_of, significant, span
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.correlation import principal_axes
 from analysis.statistics.inference import clustered
@@ -257,9 +257,9 @@ def _drawn(study: Study) -> Iterator[Block]:
     good, bad = (study.prompt_names[prompt] for prompt in prompts)
     caption = (
         f"Rewards of all tokens under {good} (across) and {bad} (up), model by model; fuller "
-        "squares hold more tokens. r says how alike the two are. Lines are the principal axes, two "
-        "standard deviations each way: one rises and one falls in any cloud of points, in noise "
-        "too."
+        "squares hold more tokens. Pearson’s r says how alike the two are. Lines are the principal "
+        "axes, two standard deviations each way: one rises and one falls in any cloud of points, "
+        "in noise too."
     )
 
     def draw() -> Chart:
@@ -299,7 +299,7 @@ def _marks(study: Study) -> Marks:
     rows = study.tables[FRAMING.name].filter(pair & pl.col("pearson").is_not_nan())
     numbers = rows.select("model", "pearson", "ci_low", "ci_high").iter_rows()
     good, bad = (study.prompt_names[prompt] for prompt in prompts)
-    axis = f"correlation of rewards under {good} and {bad}; 1: the same order, −1: the opposite"
+    axis = f"Pearson’s r of rewards under {good} and {bad}; 1: alike, −1: opposite"
     return Marks.some([Mark(study.names[slug], *ends) for slug, *ends in numbers], axis)
 
 
@@ -307,7 +307,7 @@ def findings(
     table: pl.DataFrame,
     prompts: tuple[str, str],
     names: Mapping[str, str],
-    said: Mapping[str, str],
+    prompt_names: Mapping[str, str],
     heads: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Which models turn their ranking around, and where r is below its reference.
@@ -316,12 +316,12 @@ def findings(
       table: the table `FRAMING`.
       prompts: ids of the good and the bad prompt.
       names: slug -> nickname.
-      said: prompt id -> how the page calls it.
+      prompt_names: prompt id -> how the page calls it.
       heads: slug -> kind of head, as far as it is known.
     """
     pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
     rows = table.filter(pair & pl.col("pearson").is_not_nan())
-    good, bad = (said.get(prompt, f"“{prompt}”") for prompt in prompts)
+    good, bad = (prompt_names.get(prompt, f"“{prompt}”") for prompt in prompts)
     certain = significant(rows)
     if certain.height:
         sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))
@@ -335,8 +335,8 @@ def findings(
         gaps = span(-lower["difference"].to_numpy(), 3)
         models = part_of(lower.height, rows.height, "model")
         text = (
-            f"In {models}, r of {good} and {bad} is lower than r of “greatest” and “best”, two "
-            f"questions of one framing, by {gaps} (q < .05)."
+            f"In {models}, Pearson’s r between {good} and {bad} is lower than between “greatest” "
+            f"and “best”, two questions of one framing, by {gaps} (q < .05)."
         )
         yield Finding(text=text, picture="framing")
 
@@ -345,15 +345,17 @@ def _headline(
     turned: Sequence[str], kept: Sequence[str], of: int, good: str, bad: str, head: str
 ) -> str:
     """Which models follow the question and which ignore it, by nickname where they are few."""
-    said, what = [], "tokens"
-    for models, how in ((turned, "the other way round"), (kept, "as before")):
+    clauses, what = [], "tokens"
+    for models, how in ((turned, "in the opposite order"), (kept, "in the same order")):
         if models:
             who = part_of(len(models), of, "model") if len(models) > _NAMED else listed(models)
             if models is kept and head:
                 who += f", the ones whose head is {_HEADS.get(head, head)},"
-            said.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
+            clauses.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
             what = "them"
-    return f"Asked {bad} instead of {good}, {'; '.join(said)}."
+    if unsure := of - len(turned) - len(kept):
+        clauses.append(f"nothing is sure of {count(unsure, 'other model')}")
+    return f"Asked {bad} instead of {good}, {'; '.join(clauses)}."
 
 
 def _common_head(kept: Sequence[str], rest: Sequence[str], heads: Mapping[str, str]) -> str:
@@ -371,9 +373,9 @@ ANALYSIS = Analysis(
     id="framing",
     title="Framing",
     lead="How alike one model rates tokens under two prompts. Where the second prompt asks for "
-    "the opposite, a model that follows the question has r below 0. The reference, where both "
-    "were scored, is r of “greatest” and “best”: two questions of one framing, which both ask "
-    "for something good.",
+    "the opposite, a model that follows the question has Pearson’s r below 0. The reference, "
+    "where both were scored, is r between “greatest” and “best”: two questions of one framing, "
+    "which both ask for something good.",
     make=_tables,
     parts=(_drawn, _reworded),
     told=(_told,),

@@ -22,13 +22,12 @@ from analysis.measures.matched_words import (
     matches_block,
 )
 from analysis.run import Run
-from analysis.sentences import count
 from analysis.statistics.inference import clustered
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, prompts_in, table
 from analysis.words import lexicons
 from analysis.words.matching import match_cased
 
-LEAST_STEMS = 5  # A kind of fewer in a vocabulary is not counted, and no sentence is about a group.
+LEAST_STEMS = 5  # A kind of fewer in a vocabulary is not counted.
 GROUPS = Spec(
     "groups",
     (
@@ -108,23 +107,11 @@ def _over_models(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _described(study: Study) -> str:
-    """Which group stands lowest and which highest under the first prompt."""
-    each = study.tables[GROUPS.name]
-    prompt = prompts_in(each)[0]
-    rows = each.filter(prompt=prompt)
-    enough = _over_models(rows).filter(pl.col("stems") >= LEAST_STEMS, pl.col("kinds") > 0)
-    if enough.height < 2:
-        return ""
-    low, high = enough.row(0, named=True), enough.row(-1, named=True)
-    models = rows["model"].n_unique()
-    mean = f"on average over {count(models, 'model')}, " if models > 1 else ""
-    lower = f"lower than {low['kinds'] - low['kinds_lower']:.0f} of {low['kinds']:.0f}"
-    higher = f"higher than {high['kinds_lower']:.0f} of {high['kinds']:.0f}"
+    """That no place of a group is sure: the ordinary kinds of words are too few for a test."""
+    kinds = max(study.tables[GROUPS.name]["kinds"].to_list())
     return (
-        f"Asked {study.prompt_names[prompt]}, {mean}words for {low['group']} stand lowest of all "
-        f"groups ({100 * low['percentile']:.0f} % of tokens are below them; they are {lower} "
-        f"ordinary kinds of words) and those for {high['group']} highest "
-        f"({100 * high['percentile']:.0f} %; {higher})."
+        f"Nothing is sure about the place of a group: {kinds} ordinary kinds of words to compare "
+        "it with are too few for a test."
     )
 
 

@@ -248,7 +248,7 @@ def agreement_findings(
         if not above and not below:
             continue
         verb = "orders" if (above or below) == 1 else "order"
-        done = f"{verb} “{items}” to some degree {'as people do' if above else 'in reverse'}"
+        done = f"{verb} “{items}” in part {'as people do' if above else 'in reverse'}"
         also = f", and {below} in reverse" if above and below else ""
         ordered = part.filter(pl.col("spearman").is_not_nan()).height
         models = part_of(above or below, ordered, "model")
@@ -270,10 +270,10 @@ def _apart(row: dict[str, Any], items: int) -> str:  # Any: cells of a table
     item = display.plain(row["item"])
     way = "lower" if row["nearest"] > 0 else "higher"
     return (
-        f"Every model ranks “{item}” {way} than people’s rank predicts (people: place "
-        f"{row['human_rank']:,.0f} of {items:,}; median of the models: {row['model_rank']:,.0f}), "
-        f"the nearest of them by {abs(row['nearest']):,.0f} places: further than chance takes any "
-        f"item of the list (p = {row['p_adjusted']:.3f}, corrected for all items)."
+        f"Every model ranks “{item}” {way} than people’s rank predicts: people place it at "
+        f"{row['human_rank']:,.0f} of {items:,}, and the models’ median is "
+        f"{row['model_rank']:,.0f}. Even the nearest model is {abs(row['nearest']):,.0f} places "
+        f"from it (p = {row['p_adjusted']:.3f}, corrected for all items)."
     )
 
 

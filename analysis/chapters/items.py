@@ -395,7 +395,8 @@ def _told(study: Study) -> Iterator[Finding]:
         scores, standing = scores_of(study, name), of_list(study, QUESTIONS, name)
         good = standing.filter(framing=POSITIVE)
         first = next(iter((good if good.height else standing)["question"]), "")
-        if text := ends_beyond_chance(standing.filter(question=first)):
+        asked = study.prompt_names.get(first, f"for “{first}”")
+        if text := ends_beyond_chance(standing.filter(question=first), asked):
             many = scores.prompts.height > FEW
             stem = f"items_prompts_{name}" if many else _stem("standing", name, first)
             yield Finding(text=text, picture=stem)
@@ -409,34 +410,37 @@ def _told(study: Study) -> Iterator[Finding]:
             yield Finding(text=text, picture=f"items_framing_{name}")
 
 
-def ends_beyond_chance(part: pl.DataFrame) -> str:
+def ends_beyond_chance(part: pl.DataFrame, asked: str) -> str:
     """The items with q < .05 at both ends of a question, in a sentence; "" where there is none.
 
-    `part` are rows of `QUESTIONS` of one list and question.
+    Args:
+      part: rows of `QUESTIONS` of one list and question.
+      asked: what the page calls the question.
     """
     certain, place = significant(part), pl.col("mean_percentile")
-    named = {
-        "highest": certain.filter(place > 0.5).head(_NAMED),
-        "lowest": certain.filter(place < 0.5).tail(_NAMED).reverse(),
+    ends = {
+        "highest": certain.filter(place > 0.5).head(_NAMED)["item"],
+        "lowest": certain.filter(place < 0.5).tail(_NAMED).reverse()["item"],
     }
-    said = [
-        f"{listed([f'“{display.plain(item, 40)}”' for item in items['item']])} {end}"
-        for end, items in named.items()
-        if items.height
+    clauses = [
+        f"{listed([f'“{display.plain(item, 40)}”' for item in items])} {end}"
+        for end, items in ends.items()
+        if len(items)
     ]
-    if not said:
+    if not clauses:
         return ""
-    models, question, name = part.select("n", "question", "list").row(0)
+    models, name = part.select("n", "list").row(0)
+    unsure = [f"; no item is surely {end}" for end, items in ends.items() if not len(items)]
     return (
-        f"Asked for “{question}”, the {models} models together rate {' and '.join(said)} of the "
-        f"list “{name}”."
+        f"Asked {asked}, the {models} models together rate {' and '.join(clauses)} of the "
+        f"list “{name}”{''.join(unsure)}."
     )
 
 
 def agreement_beyond_chance(
     agreement: pl.DataFrame, pairs: pl.DataFrame, names: Mapping[str, str]
 ) -> str:
-    """Which two models order a list in opposite ways, or where none do, whether all agree.
+    """How many pairs of models disagree on the order of a list, or if none do, whether all agree.
 
     "" where neither is certain, and of fewer than 10 items. Tables are of one list and question.
     """
@@ -449,10 +453,13 @@ def agreement_beyond_chance(
     start = f"Asked for {ASKED_FOR[row['framing']]}, " if row["framing"] else ""
     if opposed.height:
         most = opposed.sort("kendall").row(0, named=True)
-        both = f"{names[most['model_a']]} and {names[most['model_b']]}"
-        also = f", as do {count(opposed.height - 1, 'other pair')} of models"
-        said = f"{both} order “{row['list']}” in opposite ways (τ = {decimals(most['kendall'])})"
-        return f"{start}{said}{also * (opposed.height > 1)}."
+        furthest = f"{names[most['model_a']]} and {names[most['model_b']]}"
+        order = f"disagree more than chance on the order of “{row['list']}”"
+        tau = f"(τ = {decimals(most['kendall'])})"
+        if pairs.height == 1:
+            return f"{start}{furthest} {order} {tau}."
+        some = f"{opposed.height} of {pairs.height} pairs of models"
+        return f"{start}{some} {order}, {furthest} most {tau}."
     if row["ci_low"] > 0:
         return (
             f"{start}{'the' if start else 'The'} {row['models']} models agree more than chance on "
@@ -473,7 +480,7 @@ def framing_beyond_chance(models: pl.DataFrame) -> str:
     each = models.filter(pl.col("model") != ALL_MODELS, pl.col("pairs") > 0)
     below, above = (each["ci_high"] < 0).sum(), (each["ci_low"] > 0).sum()
     order = f"the order of “{models['list'][0]}” in part"
-    done = f"the models {'reverse' if mean['kendall'][0] < 0 else 'keep'} {order}"
+    done = f"the models together {'reverse' if mean['kendall'][0] < 0 else 'keep'} {order}"
     if below and above:  # Their mean says what none of them does.
         done = f"of {each.height} models {below} reverse {order}, and {above} keep it"
     return f"Asked for something bad instead of something good, {done}."

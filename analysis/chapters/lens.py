@@ -62,7 +62,10 @@ def _ends_drawn(study: Study) -> Iterator[Block]:
         "after an earlier layer too. An end has 1 % of the tokens, ten at least, and that is the "
         "share by chance."
     )
-    titles, ends = ("after layer", "share there already"), order.filter(pl.col("of") != lens.ALL)
+    titles, ends = (
+        ("after layer", "share already at the end"),
+        order.filter(pl.col("of") != lens.ALL),
+    )
     draw = partial(lines, ends, study.names, titles, x="layer", y="kept")
     draw = partial(draw, line="prompt", dashed="of", marks=(lens.HALF,), form="share")
     yield Picture("lens_ends", caption, draw)
@@ -86,17 +89,21 @@ def _frames_drawn(study: Study) -> Iterator[Block]:
 
 def order_findings(layers: pl.DataFrame) -> Iterator[Finding]:
     """Rankings that are half way to the final one before the last layer, beyond noise."""
-    every = layers.filter(what="order")
-    early = every.filter(pl.col("layer_high") < pl.col("layers"))
-    if not early.height:
-        return
-    rest = "; in the others not surely before the last one" if early.height < every.height else ""
-    part = part_of(early.height, every.height, "ranking")
-    yield Finding(
-        text="A model’s ranking of the words is half way to its final form after "
-        f"{_depths(early)} of the layers at the latest, in {part}{rest}.",
-        picture="lens",
-    )
+    rankings = layers.filter(what="order")
+    early = rankings.filter(pl.col("layer_high") < pl.col("layers"))
+    if early.height:
+        part = part_of(early.height, rankings.height, "ranking")
+        yield Finding(
+            text=f"After at most {_depth(early)} of the layers, half of the final order of the "
+            f"words is in place in {part}.",
+            picture="lens",
+        )
+
+
+def _described(study: Study) -> str:
+    """That no ranking is surely half way to the final one before the last layer."""
+    rankings = study.tables[MILESTONES.name].filter(what="order").height
+    return f"In none of {rankings} rankings is half of the final order sure before the last layer."
 
 
 def _frame_findings(study: Study) -> Iterator[Finding]:
@@ -111,19 +118,18 @@ def _frame_findings(study: Study) -> Iterator[Finding]:
     good, bad = (prompts[prompt] for prompt in apart.select("prompt", "against").row(0))
     first, second = (prompts[prompt] for prompt in REFERENCE)
     yield Finding(
-        text=f"After the last layer, τ of the rankings under {good} and {bad} is lower than that "
-        f"of {first} and {second} by {span(wide['difference'].to_numpy())} in "
+        text=f"After the last layer, Kendall’s τ between {good} and {bad} is lower than between "
+        f"{first} and {second} by {span(wide['difference'].to_numpy())}, in "
         f"{part_of(wide.height, tested.height, 'model')} (q < .05). Half of this difference is "
-        f"there after {_depths(apart)} of the layers.",
+        f"in place after at most {_depth(apart)} of the layers.",
         picture="lens_framing",
     )
 
 
-def _depths(rows: pl.DataFrame) -> str:
-    """How deep the upper ends of some layers lie, rounded up, such as "50 to 75%"."""
+def _depth(rows: pl.DataFrame) -> str:
+    """How deep the deepest upper end of some layers lies, rounded up, such as "75%"."""
     depths: list[int] = (100 * rows["layer_high"] / rows["layers"]).ceil().cast(pl.Int64).to_list()
-    low, high = min(depths), max(depths)
-    return f"{low}%" if low == high else f"{low} to {high}%"
+    return f"{max(depths)}%"
 
 
 ANALYSIS = Analysis(
@@ -141,10 +147,11 @@ ANALYSIS = Analysis(
         lambda study: ORDER.rows(study.tables[ORDER.name]),
     ),
     told=(lambda s: order_findings(s.tables[MILESTONES.name]), _frame_findings),
+    described=_described,
     caveats=lambda study: (
         "The head was trained on the last layer. That it reads nothing after an early layer does "
         "not say that the layer holds nothing: the hidden state may hold it in another form.",
-        "“Half way” is a convention: τ of 0.5 with the last layer, half of the tokens of an end, "
+        "“Half” is a choice: τ of 0.5 with the last layer, half of the tokens of an end, "
         "or half of a final difference. Intervals of τ with the last layer and of shares are for "
         "all layers, models and prompts together; of τ between two prompts, for all layers of a "
         "model. Those of a difference are for each layer by itself, and half of the final "

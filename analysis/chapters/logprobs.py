@@ -187,9 +187,9 @@ def described(compared: pl.DataFrame, what: str) -> str:
     if not len(rho):
         return ""
     return (
-        f"Rewards go with a language model’s log-probabilities of {what} by a Spearman’s ρ of "
-        f"{span(rho.to_numpy())}, in {count(len(rho), 'ranking')}: one for each reward model, "
-        "language model and prompt."
+        f"Spearman’s ρ between rewards and a language model’s log-probabilities of {what} is "
+        f"{span(rho.to_numpy())}, in {count(len(rho), 'ranking')} (one for each reward model, "
+        "language model and prompt); no test says whether it differs from 0."
     )
 
 

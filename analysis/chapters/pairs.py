@@ -25,7 +25,7 @@ from analysis.measures.pairs import (
     replies,
     worst,
 )
-from analysis.sentences import bounds, decimals, listed
+from analysis.sentences import bounds, count, decimals, listed, part_of
 from analysis.study import Analysis, Study, Table, Tables, table
 from engine.runs import schema, storage
 
@@ -134,21 +134,30 @@ def _read(study: Study) -> Iterator[Block]:
 
 
 def _told(study: Study) -> Iterator[Finding]:
-    """The best model of each list, where it is sure to differ from chance."""
-    shares = study.tables[PAIRS.name].filter(label=ALL)
+    """Which models surely order the pairs of a list as people did, or the other way round."""
+    shares = study.tables[PAIRS.name].filter(label=ALL).fill_nan(None)
     for (name,), rows in shares.group_by("list", maintain_order=True):
-        best = rows.sort("accuracy", descending=True, maintain_order=True).row(0, named=True)
-        if not (best["ci_low"] > 0.5 or best["ci_high"] < 0.5):  # or no interval
+        sure = rows.filter((pl.col("ci_low") > 0.5) | (pl.col("ci_high") < 0.5))
+        if not sure.height:
             continue
-        alone = rows.filter(accuracy=best["accuracy"]).height == 1 < rows.height
-        most = " (the most of all models)" if alone else ""
+        best = sure.sort("accuracy", descending=True, maintain_order=True).row(0, named=True)
         ends = bounds(100 * best["ci_low"], 100 * best["ci_high"], 1)
-        share = f"{100 * best['accuracy']:.1f} % (95 % {ends})"
+        counts = f"{part_of(sure.filter(pl.col('ci_low') > 0.5).height, rows.height, 'model')}"
         text = (
-            f"{study.names[best['model']]} judges {share} of the {best['n']:,} pairs of {name} as "
-            f"people did{most}."
+            f"{study.names[best['model']]} rates the reply that people chose higher in "
+            f"{100 * best['accuracy']:.1f} % (95 % {ends}) of the {best['n']:,} pairs of “{name}”"
+            f"{f'; surely above chance: {counts}' if rows.height > 1 else ''}."
         )
         yield Finding(text=text, picture="pairs")
+
+
+def _described(study: Study) -> str:
+    """That no model is surely better or worse than chance."""
+    models = study.tables[PAIRS.name]["model"].n_unique()
+    return (
+        f"None of {count(models, 'model')} surely rates the replies that people chose higher, or "
+        "lower, than those that they rejected."
+    )
 
 
 ANALYSIS = Analysis(
@@ -160,6 +169,7 @@ ANALYSIS = Analysis(
     every_prompt=True,
     parts=(_accuracy, _rendered, _margins, _long, _read),
     told=(_told,),
+    described=_described,
     caveats=lambda study: (
         "Labels overlap: that pairs of one value are judged right does not say why.",
         "Length is counted in characters, since models have other tokens.",

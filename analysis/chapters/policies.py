@@ -40,6 +40,7 @@ from analysis.statistics.exact_policies import (
 from analysis.statistics.ranks import dot, extremes
 from analysis.study import Analysis, Study, Table, required, table
 from analysis.words.questions import questions
+from engine import display
 
 OPTIMAL, BEST_OF_N = "optimal", "best of n"
 DRAWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 262144, 1_000_000)
@@ -339,16 +340,16 @@ def findings(study: Study) -> Iterator[Finding]:
     for of, prompt in drawn(study, study.tables[POLICIES.name]):
         rows = moved.filter(of=of, prompt=prompt)
         first = rows.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
-        said = [
-            f"“{look.token(reply).strip()}” ({who(study, models)})"
+        replies = [
+            f"“{display.plain(reply.strip() or reply)}” ({who(study, models)})"
             for reply, models in first.iter_rows()
         ]
-        more = rows["reply"].n_unique() - len(said)
-        if said:
+        more = rows["reply"].n_unique() - len(replies)
+        if replies:
             yield Finding(
-                text=f"{place_of(study, of, prompt)}: a language model that is trained a little "
-                f"on a reward ({SHOWN_KL:g} nat) would reply more often than before, above "
-                f"all, with {listed([*said, f'{more} more'] if more else said)}.",
+                text=f"{place_of(study, of, prompt)}: light training on a reward (a KL of "
+                f"{SHOWN_KL:g} nat) would most increase the probability of "
+                f"{listed([*replies, f'{more} more'] if more else replies)}.",
                 picture=stem_of("policies", of, prompt),
             )
 
@@ -366,7 +367,7 @@ ANALYSIS = Analysis(
     told=(findings,),
     caveats=lambda study: (
         "A reply is one token, or one item of a list, and the language model’s probability is "
-        "that of a reply that begins with it: longer replies may behave otherwise.",
+        "that of a reply that begins with it: longer replies may behave differently.",
         "Policies over a list say nothing but its items: they share out what the language model "
         "gives all items together, which may be a small part of its probability.",
         "Training may not reach this optimum, and a language model that was trained further "

@@ -176,12 +176,14 @@ def _drawn(study: Study) -> Iterator[Block]:
     )
 
 
-def _said(study: Study) -> str:
+def _described(study: Study) -> str:
     """How many numbers are met, without those that any number near zero would meet."""
-    judged = study.tables[VALUES.name].filter(pl.col("paper").abs() > pl.col("noise"))
-    met = judged.filter(pl.col("difference").abs() <= pl.col("noise") + 1e-9)
-    counted = f"{met.height} of {judged.height} numbers that differ from 0"
-    return f"{counted} equal the paper’s within the noise."
+    compared = study.tables[VALUES.name].filter(pl.col("paper").abs() > pl.col("noise"))
+    met = compared.filter(pl.col("difference").abs() <= pl.col("noise") + 1e-9)
+    return (
+        f"This run gives {met.height} of the {compared.height} numbers of the paper that differ "
+        "from 0, within the noise."
+    )
 
 
 def _caveats(study: Study) -> Iterator[str]:
@@ -200,6 +202,6 @@ ANALYSIS = Analysis(
     lead="Does this run give the numbers of Christian et al. 2025?",
     make=_tables,
     parts=(_drawn,),
-    described=_said,
+    described=_described,
     caveats=lambda study: [*_caveats(study)],
 )

@@ -253,10 +253,10 @@ def slope_findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator
     """
     alike: dict[str, list[str]] = {}
     for prompt, _ in in_order(significant(slopes), list(prompts)):
+        sides = {side: slopes.filter(prompt=prompt, valence=side) for side in _AMONG}
         clauses = [
-            f"{where}, {said}"
-            for side, where in _AMONG.items()
-            if (said := counted(slopes.filter(prompt=prompt, valence=side), "slope", *_RISES))
+            f"{_AMONG[side]}, {counted(part, 'slope', *_RISES) or 'no slope is significant'}"
+            for side, part in sides.items()
         ]
         alike.setdefault("; ".join(clauses), []).append(prompts[prompt])
     for clauses, names in alike.items():

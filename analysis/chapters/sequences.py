@@ -47,15 +47,15 @@ def beyond(study: Study) -> Iterator[Finding]:
     high, low = (placed.filter(direction=sought) for sought in ("max", "min"))
     parts = ((high, "high", 1.0), (low, "low", 0.0))
     counts = [
-        (part.filter(percentile=end).height, f"of {part.height} for {sought} rewards")
+        (part.filter(percentile=end).height, f"of {part.height} searches for {sought} rewards")
         for part, sought, end in parts
         if part.height
     ]
-    if any(count for count, _ in counts):
-        said = " and ".join(f"{count} {of}" for count, of in counts)
+    if any(found for found, _ in counts):
         yield Finding(
-            text="A search for a reply of several tokens can find one that its model rates beyond "
-            f"every single token of its vocabulary: it did in {said}.",
+            text="Search found a reply of several tokens with a more extreme reward than every "
+            "single token of the vocabulary in "
+            f"{' and '.join(f'{found} {searches}' for found, searches in counts)}.",
             picture="sequence_traces",
         )
 
@@ -66,9 +66,9 @@ def certified(study: Study) -> Iterator[Finding]:
     if known.height:
         sure = known.filter(better_swaps=0).height
         yield Finding(
-            text=f"No swap of one token improves {sure} of "
-            f"{count(known.height, 'reply', 'replies')} for which every allowed swap was scored "
-            f"({known['swaps'].sum():,} rewards)."
+            text=f"{sure} of {count(known.height, 'tested reply', 'tested replies')} cannot be "
+            "improved by swapping one token; all allowed swaps were scored "
+            f"({known['swaps'].sum():,})."
         )
 
 
@@ -174,8 +174,8 @@ ANALYSIS = Analysis(
     parts=(_searches_drawn,),
     told=(beyond, certified),
     caveats=lambda study: (
-        "A search finds a local extreme: another seed or method may find better, also where no "
-        "swap of one token does.",
-        "A text that does not round-trip is scored as ids that no writer could type.",
+        "A search finds a local extreme: another seed or method may find a better reply, even "
+        "where no swap of one token does.",
+        "A text that does not round-trip is scored as ids that no text gives.",
     ),
 )

@@ -25,7 +25,7 @@ CHANGES = Spec(
         *(Column("n", "count", "tokens", "tokens that both have"), KENDALL),
         *(*ends("fixed", "95 % of τ, clustered by stem"), SPEARMAN),
         Column("top_kept", "share", "top kept"),
-        Column("bottom_kept", "share", "bottom kept", "share of an end’s tokens still there after"),
+        Column("bottom_kept", "share", "bottom kept", "share of an end’s tokens that stay at it"),
         Column("mean_shift", "share", "mean shift", "mean absolute shift of percentiles"),
         Column("shift_99", "share", "99 % shift less than", "99 % of the tokens shift less"),
         Column("beyond_noise", "share", help="share that shifts more than `shift_99` of the noise"),

@@ -43,7 +43,7 @@ ORDER = Spec(
         Column(
             "kept",
             "share",
-            "there already",
+            "already at this end",
             "share of an end's tokens that are at that end after the layer too",
         ),
         *ends("share", "", "kept"),
@@ -74,7 +74,7 @@ FRAMES = Spec(
     title="Two prompts, layer by layer",
 )
 _WHAT = (
-    "`order`: τ of all tokens is .5 or more; `highest`, `lowest`: half of an end is there; "
+    "`order`: τ of all tokens is .5 or more; `highest`, `lowest`: half of an end is in place; "
     "`frames`: half of the last layer's difference, where that has q < .05"
 )
 MILESTONES = Spec(
@@ -87,7 +87,7 @@ MILESTONES = Spec(
             "layer_high",
             "count",
             "to",
-            "where the ends of the 95 % interval get there; empty without an interval",
+            "where the ends of the 95 % interval reach it; empty without an interval",
         ),
         _LAYER[1].but(help=""),
     ),

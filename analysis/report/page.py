@@ -142,18 +142,18 @@ def _hashed(text: str) -> dict[str, str]:
 def lede(study: Study) -> str:
     """What the report is about, in one or two sentences: models, prompts, tokens, lists."""
     run, scored = study.run, len(study.scored)
-    said = []
+    sentences = []
     if scored:
         sizes: list[int] = study.described["vocabulary"].drop_nulls().to_list()
         least, most = min(sizes), max(sizes)
         tokens = count(most, "token") if least == most else f"{least:,} to {most:,} tokens"
         prompts = count(len(run.vocabulary_prompts), "prompt")
         who, numbers = count(scored, "reward model"), count(_scores(study), "reward")
-        did, place = "judged", "as the whole reply"
+        did, place = "scored", "as the whole reply"
         if of_language_models(run):
             who, numbers = count(scored, "model"), count(_scores(study), "number")
             did, place = "gave a reward or a log-probability to", "as the reply"
-        said.append(
+        sentences.append(
             f"{who} {did} every token of the vocabulary {place} to {prompts}: {tokens} a model, "
             f"{numbers}."
         )
@@ -164,12 +164,14 @@ def lede(study: Study) -> str:
         same = models == set(study.scored)
         who = "They also" if same else count(len(models), "reward model")
         what = f"{count(len(lists), 'list')} of replies under {count(len(prompt_ids), 'prompt')}"
-        said.append(f"{who} judged {what}.")
+        sentences.append(f"{who} scored {what}.")
     if conversations := run.conversation_lists():
         models = {model for _, model in run.conversations}
         who, what = count(len(models), "reward model"), count(len(conversations), "list")
-        said.append(f"{who} judged {what} of replies that have prompts of their own.")
-    return " ".join(said) or "Searches and language models, without the scores of a vocabulary."
+        sentences.append(f"{who} scored {what} of replies that have prompts of their own.")
+    return (
+        " ".join(sentences) or "Searches and language models, without the scores of a vocabulary."
+    )
 
 
 def of_language_models(run: Run) -> bool:

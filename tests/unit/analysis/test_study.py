@@ -1,5 +1,6 @@
 """Adding an analysis: one chapter, and one line in the list."""
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -90,3 +91,14 @@ def test_a_table_that_no_chapter_makes_and_two_of_one_name_or_file_are_mistakes(
 def test_a_chapter_cannot_read_a_table_of_a_later_one(small_run, settings):
     with pytest.raises(LookupError, match="top_bottom"):
         analysis.compute(analysis.load(small_run), {}, settings, [lengths(), *CHAPTERS])
+
+
+def test_a_prompt_is_called_by_its_words_or_by_its_id_where_that_is_one_of_them(
+    small_run, study_of
+):
+    asked = {"best": "Which is the Best?", "best.chat": "Which is the Best?", "q-7": "Why  so?"}
+    asked |= {"p1": "Who?", "p2": "Who?"}  # would be called alike
+    run = dataclasses.replace(analysis.load(small_run), prompts=asked)
+    names = study_of(run).prompt_names
+    called = [names[prompt] for prompt in asked]
+    assert called == ["“best”", "“best.chat”", "“Why so?”", "“p1”", "“p2”"]

@@ -155,7 +155,7 @@ def claims(rewards, rng):
     scores = scores_of(placed(rewards))
     standing = items.items_questions(scores, rng, 999).filter(question="best")
     agreed, pairs = items.items_agreement(scores, rng), items.items_pairs(scores)
-    said = {"ends": items.ends_beyond_chance(standing)}
+    said = {"ends": items.ends_beyond_chance(standing, "for “best”")}
     said["framing"] = items.framing_beyond_chance(items.items_models(scores, rng))
     for name, framing, _ in scores.framings():
         tables = (agreed.filter(question=name), pairs.filter(question=name))
@@ -187,7 +187,8 @@ def test_models_that_oppose_one_another_are_named_under_that_framing_alone(rng):
     first, second, tau = pairs.select("model_a", "model_b", "kendall").row(0)
     assert (first < "m3") != (second < "m3")
     assert f"{first} and {second}" in said["negative"]
-    assert named(said["negative"]) == ["pets", f"−{-tau:.2f}", "8"]  # 9 pairs of 3 and 3 models
+    # Pairs of 3 and 3 models, of all pairs of 6.
+    assert named(said["negative"]) == ["9", "15", "pets", f"−{-tau:.2f}"]
     assert named(said["positive"])[0] == "6"
 
 

@@ -165,7 +165,9 @@ def test_the_layer_at_which_two_prompts_part_is_found_and_said(parting):
 def test_of_layers_that_hold_nothing_nothing_is_said(tmp_path, study_of):
     for seed in range(2):
         run = lens_run(tmp_path / str(seed), np.random.default_rng(seed))
-        assert told(lens, study_of(run)) == []
+        study = study_of(run)
+        assert told(lens, study) == []
+        assert named(lens.ANALYSIS.section(study).answer) == ["6"]  # rankings
 
 
 def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):

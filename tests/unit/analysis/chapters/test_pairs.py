@@ -16,6 +16,7 @@ from analysis.sentences import bounds
 from engine.runs import schema
 from engine.runs.result import RunError
 from tests.support import runs
+from tests.support.studies import named, told
 
 EVIL = "<script>alert(1)</script>"
 
@@ -91,8 +92,8 @@ def test_terminal_and_page_print_the_same_ends_and_two_models_their_difference(
     run = analysis.load(run)
     printed = "\n".join(facts._lines("own", pairs.pairs(pairs.replies(run, "own")), "m"))
     page = write_report(run, tmp_path / "report", {}, settings, chapters=[chapter.ANALYSIS])
-    said = re.search(r"m judges ([\d.]+) % \(95 % ([^)]*)\)", page.read_text(encoding="utf-8"))
-    share, ends = said.groups()
+    found = r"([\d.]+) % \(95 % ([^)]*)\) of the 150 pairs"
+    share, ends = re.search(found, page.read_text(encoding="utf-8")).groups()
     assert f"m: {share}% of 150 pairs right (95 % {ends})" in printed
     (row,) = pl.read_csv(tmp_path / "report" / "tables" / "pairs_models.csv").to_dicts()
     alone = int(((margins > 0) & (margins <= 1)).sum())
@@ -100,6 +101,27 @@ def test_terminal_and_page_print_the_same_ends_and_two_models_their_difference(
     ends = bounds(100 * row["ci_low"], 100 * row["ci_high"], 1)
     assert row["alike"] == 1 - alone / 150
     assert f"m less n: +{alone / 150:.1%} of 150 pairs right (95 % {ends})" in printed
+
+
+def test_the_best_model_that_is_surely_not_at_chance_is_named_and_others_are_counted(
+    make_run, study_of, rng
+):
+    models = dict(zip("mno", (1.2, 1.0, 0.0), strict=True))
+    run = make_run({"v": ["a"]}, dict.fromkeys(models, "v"), {(m, "best"): [0.0] for m in models})
+    rows = runs.list_of([(f"p{i}", "x", "y", {}) for i in range(99)])
+    margins = {m: rng.permuted(np.linspace(x - 1.5, x + 1.5, 99)) for m, x in models.items()}
+    rewards = {m: np.stack([x, 0 * x], 1).ravel() for m, x in margins.items()}
+    runs.add_conversations(run, "own", rows, rewards)
+    (said,) = told(chapter, study_of(run, chapter))
+    assert said.startswith("m ")
+    assert named(said)[-4:] == ["99", "own", "2", "3"]
+
+
+def test_of_models_at_chance_nothing_is_told(judged, study_of):
+    rows = [(f"p{i}", "x", "y", {}) for i in range(40)]
+    study = study_of(judged(rows, [1.0, -1.0] * 20), chapter)
+    assert told(chapter, study) == []
+    assert named(chapter.ANALYSIS.section(study).answer) == ["1"]
 
 
 def test_length_says_how_often_the_longer_reply_is_preferred(judged):

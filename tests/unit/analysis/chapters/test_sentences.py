@@ -40,6 +40,7 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
     slopes = analysis.sentiment_slopes(points)
     first, *_ = sentiment.slope_findings(slopes, QUOTED)
     assert (named(first.text)[0], first.picture) == ("best", "sentiment_slopes")
+    assert " positive words" in first.text and " other words" in first.text
 
 
 def test_valences_without_grades_that_differ_are_said(rng):
