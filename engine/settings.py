@@ -47,7 +47,7 @@ def setting(
         of a sweep has one of its name in `engine.runs.identity.Identity`.
     """
     shown = default if command is _NONE else command
-    said = f"{text}, as of `{like}`." if like else text
+    said = f"{text}; `{like} --help` lists them." if like else text
     return dataclasses.field(
         default=default,
         metadata={"help": said, "command": shown, "like": like, "identity": identity},
@@ -91,7 +91,7 @@ def check_switch(name: str, value: object) -> None:
 class MeshSettings:
     """The device mesh."""
 
-    model: int = setting("Devices along the mesh axis `model`; `data` takes the others.", 1)
+    model: int = setting("Devices that share one copy of a model; the others each take rows.", 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,8 +99,8 @@ class LoadingSettings:
     """How a command opens checkpoints and places models."""
 
     verify: str = setting(
-        "Compare parameters and tokenizer files with the hashes in model.json: `true`, `false`, or "
-        "`auto`: tokenizer files, and parameters below 20 GB.",
+        "Compare a checkpoint's files with the hashes in model.json: `true`, `false`, or `auto` "
+        "(tokenizer files, and parameters below 20 GB).",
         "auto",
     )
     mesh: MeshSettings = setting("The device mesh.")
@@ -111,8 +111,8 @@ class PromptSettings:
     """The prompts of a command."""
 
     prompts: str = setting(
-        "Prompts of configs/prompts.py, comma-separated: ids, or the sets `paper` (3), `elo` (2), "
-        "`follow_up` (54).",
+        "Known prompts (configs/prompts.py), comma-separated: ids such as `greatest`, or the sets "
+        "`paper` (3), `elo` (2), `follow_up` (54).",
         "paper",
     )
 
@@ -122,13 +122,13 @@ class Settings:
     """How results are computed. Their identity holds the dtype; sizes are recorded."""
 
     dtype: str = setting(
-        "Of the decoder: float32, bfloat16, float16; `auto`: float32 on a CPU, else bfloat16, or "
-        "float16 for models that are stored in it.",
+        "Precision of the decoder: float32, bfloat16, float16, or `auto` (float32 on a CPU; "
+        "elsewhere float16 for a model stored in float16, and bfloat16 for all others).",
         command="auto",
     )
     step_size: int | None = setting(
-        "Candidates per step on each device, or `auto`: what the run has already for the model, "
-        "else 2048 on a GPU and 1024 elsewhere, or fewer where memory is short.",
+        "Candidates per step on each device, or `auto` (that of the model's earlier results in the "
+        "run; else 2048 on a GPU and 1024 elsewhere, fewer if memory is short).",
         command="auto",
         identity=False,
     )
@@ -141,9 +141,9 @@ class Settings:
         identity=False,
     )
     self_check: int = setting(
-        "Rows per result that a plain full pass scores again.", 16, identity=False
+        "Rows per result that are checked with a plain full pass.", 16, identity=False
     )
-    seed: int = setting("Seed of the sample of rows that the self-check takes.", 0, identity=False)
+    seed: int = setting("Seed for drawing the rows of the self-check.", 0, identity=False)
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES)
@@ -158,15 +158,15 @@ class SweepSettings(Settings):
     """How rewards are computed. The settings here are part of a result's identity."""
 
     mode: str = setting(
-        "How a reply becomes token ids. `ids`: its id between the ids of the template. `text`: its "
-        "text in the template, tokenised as a whole, as in the paper. `auto`: `ids`, or `text` for "
-        "a template that cannot be cut around a reply.",
+        "How a reply becomes token ids. `ids`: its ids between the template's ids. `text`: its text "
+        "in the template, tokenised as a whole, as in the paper. `auto`: `ids`, or `text` if the "
+        "template cannot be cut around the reply.",
         "auto",
     )
     pooling: str = setting(
-        "Where the reward is read: `last`, the last id; `last_non_pad`, the last that is no pad "
-        "token, as in transformers from 4.50 on; `first_pad`, before the first pad token, as in "
-        "the paper; `auto`, what the conversion found.",
+        "Position whose hidden state gives the reward: `last`; `last_non_pad`, as in transformers "
+        "since 4.50; `first_pad`, the one before the first pad token, as in the paper; `auto`, as "
+        "stored in the checkpoint.",
         "auto",
     )
     objectives: str = setting(

@@ -101,7 +101,8 @@ class Command:
                 if given.help:
                     from launch.common import help as help_text  # of which most calls need nothing
 
-                    show(help_text.text(self.name, self.doc or "", given, self.settings))
+                    shown = self.name, self.doc or "", given, self.settings, self.positional
+                    show(help_text.text(*shown))
                     return 0
                 if self.settings and given["print-config"].value:
                     show(config_files.as_flags(given.config))
