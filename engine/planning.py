@@ -144,7 +144,7 @@ class Account:
 
     weights: int
     prefix: int  # keys and values of prompts
-    layer: int  # weights of a layer, or of all, that are there a second time
+    layer: int  # temporarily duplicated weights
     step: int  # activations of one step, and a search's tables
     process: int  # of a CPU, whose memory it shares
 

@@ -25,16 +25,16 @@ from launch.common.config import CommandSettings
 from launch.common.text import show
 
 _FLAGS = {
-    "run": (None, "A run folder."),
+    "run": (None, "Run folder to check."),
     "rescore": (
         0,
-        "Rows of each result to compute again by the plain pass; needs --checkpoint.",
+        "Random rows of each result to compute again; needs --checkpoint.",
         0,
         None,
     ),
     "checkpoint": (
         [],
-        "Models to re-score, comma-separated: checkpoints, models' folders or hub ids.",
+        "Models to score again, comma-separated: checkpoints, models' folders or hub ids.",
     ),
 }
 

@@ -279,9 +279,7 @@ def _whole(prompt: Turns | None, reply: Turns | str) -> Turns:
     elif _by_assistant(reply[0]):
         whole = [*prompt, *reply]
     else:
-        raise AssayError(
-            "the messages begin with another prompt than the row's; remove one of both"
-        )
+        raise AssayError("the messages must start with the row's prompt; remove one of the two")
     if len(whole) < 2 or _by_assistant(whole[0]):
         raise AssayError("messages that begin with the reply; allowed: a prompt before it")
     if not _by_assistant(whole[-1]):

@@ -213,9 +213,7 @@ class RunFolder:
                 what = changes(present, entry) if known else changes(was, said)
                 if kind == "models":
                     what = self._other_model(name, present, entry)
-                raise AssayError(
-                    f"run {self.run}: {kind[:-1]} {name!r} is there already with {what}"
-                )
+                raise AssayError(f"run {self.run}: {kind[:-1]} {name!r} already exists with {what}")
         getattr(self, kind)[name] = entry
 
     def _other_model(self, name: str, present: Json | None, entry: Json) -> str:

@@ -131,7 +131,7 @@ def _check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderCon
         if prompt.suffix != prompts[0].suffix:
             raise AssayError(
                 f"prompts {prompts[0].prompt!r} and {prompt.prompt!r}: the template closes their "
-                "replies differently; allowed: one search each"
+                "replies differently; search them separately"
             )
 
 

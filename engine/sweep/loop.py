@@ -74,7 +74,7 @@ class Scorer(Protocol):
         """Weights of each model's objectives in its reward, where the prompt fixes them."""
 
 
-# Puts models that share a pass on the devices, for steps of a size.
+# Puts models that share a pass on the devices, for a given step size.
 Load = Callable[[Sequence[Checkpoint], int], Scorer]
 # Called with each job that is completed, and its numbers float32 [columns, rows]; also with those
 # of the first rows alone, see `run`.

@@ -31,21 +31,19 @@ Given = Any  # parsed FlagValues: flags are attributes of several types
 # be repeated, a boolean needs no value; else it is a text. Any: of these types.
 Flags = Mapping[str, tuple[Any, ...]]
 
-WAIT: Flags = {
-    "wait": (False, "Wait for another command that writes the run, instead of refusing.")
-}
+WAIT: Flags = {"wait": (False, "Wait while another command writes the run, instead of refusing.")}
 _JSON: Flags = {
     "json": (
         False,
-        "Print one JSON object in place of the last lines: paths, what was computed, seconds.",
+        "End with one JSON object (paths, what was computed, seconds), not with text.",
     )
 }
 _CONFIG: Flags = {
-    "print-config": (False, "Print the settings, and do nothing."),
+    "print-config": (False, "Print all settings as flags, and do nothing else."),
     "config": (
         None,
-        "File with values of the settings below, as configs/search.py:paper; "
-        "--config.<key>=<value> sets one.",
+        "File of settings, such as configs/search.py:paper. --config.<key>=<value> sets a single "
+        "one, over the file.",
     ),
 }
 _PATHS = ("run", "report", "out", "root", "checkpoint")  # flags whose values --json repeats

@@ -182,9 +182,9 @@ def _cost(
     *_, of = sweeps
     return (
         f"{said}; then, to measure the noise, {of} once more, in {again.settings.dtype}, under "
-        f"{counted(len(again.prompts), 'prompt')}: {of} then takes "
-        f"{1 + len(again.prompts) / len(prompts):.3g} times as long "
-        "(--config.noise=off: no such sweep; =one: under the first prompt)"
+        f"{counted(len(again.prompts), 'prompt')}: this multiplies the time of {of} by "
+        f"{1 + len(again.prompts) / len(prompts):.3g} "
+        "(--config.noise=one: only the first prompt; =off: no such sweep)"
     )
 
 

@@ -16,8 +16,8 @@ _ALLOWED = (
 FLAGS = {  # as `command.Flags`
     "multihost": (
         False,
-        "Run as one of several processes. The environment or the cluster says which one, or "
-        "--coordinator, --processes and --process do. The run folder must be shared by all.",
+        "Run as one of several processes that share the run folder: which one, the environment or "
+        "the cluster says, or --coordinator, --processes and --process.",
     ),
     "coordinator": (None, "host:port of process 0; the port must be free."),
     "processes": (None, "Number of processes.", 1, None),

@@ -188,9 +188,7 @@ def _admit_model(folder: RunFolder, slug: str, entry: Json) -> None:
     if present is None or not same or present.get("vocab") is None:
         folder.admit("models", slug, entry)
     elif entry["vocab"] not in (None, present["vocab"]):
-        raise AssayError(
-            f"run {folder.run}: model {slug!r} is there already with another vocabulary"
-        )
+        raise AssayError(f"run {folder.run}: model {slug!r} already has another vocabulary")
 
 
 def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:
@@ -200,7 +198,6 @@ def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, all
         return False
     if humans is None or not there.equals(humans):
         raise AssayError(
-            f"run {run}: other human scores of the list {name!r} are there already; "
-            f"allowed: {allowed}"
+            f"run {run}: other human scores of the list {name!r} already exist; allowed: {allowed}"
         )
     return True

@@ -29,7 +29,7 @@ class Job:
     work: Callable[["Job"], object] | None
     # Takes the name and the data of each event; called by the thread of the desk. Any: JSON.
     listener: Callable[[str, dict[str, Any]], object]
-    # What is short, and is done before, between two steps of whatever is computed then.
+    # A short job, run before `work`, between two steps of the current long job.
     first: Callable[["Job"], object] | None = None
     _cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)
 
