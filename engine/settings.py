@@ -244,9 +244,7 @@ class SearchSettings:
         1,
         command=None,
     )
-    target: float = setting(
-        "Aim at this reward (min: minus it) and stop there; 0 = no target.", 0.0
-    )
+    target: float = setting("Aim at this reward (min: minus it) and stop there; 0 = none.", 0.0)
     ascii_only: bool = setting("Use only tokens of printable ASCII.", True)
     specials: bool = setting("Also use special tokens.", False)
     allow: tuple[str, ...] = setting("File of the only tokens to use, one a line.", (), command="")
@@ -348,7 +346,9 @@ class ConvertSettings:
 
     slug: str = setting("The model's name in runs; by default the last part of the source.", "")
     bos: str = setting(
-        "template, none, single or double (the paper); empty: as `assay models` says.", ""
+        "BOS tokens before the prompt: template (as it writes), none, single, or double (as in the "
+        "paper); empty: as `assay models` says, else template.",
+        "",
     )
     date: str = setting(
         "Date for templates that print one, such as 2024-07-26; by default as `assay models` says; "
@@ -534,8 +534,8 @@ class Options:
 class AnalyzeSettings:
     """Settings of one report."""
 
-    top: int = setting("Tables list this many of the highest and lowest tokens.", 20)
-    figure_top: int = setting("Charts and lists show this many of them; at most `top`.", 10)
+    top: int = setting("Number of highest, and of lowest, tokens in tables.", 20)
+    figure_top: int = setting("Number of highest, and of lowest, in charts; at most `top`.", 10)
     page_prompts: int = setting("Number of prompts that most sections show; tables hold all.", 6)
     figures: str = setting("Formats of chart files, comma-separated: `svg`, `png`, `pdf`.", "svg")
     allow_incomplete: bool = setting("Report on sweeps that are not finished, too.", False)
@@ -562,9 +562,9 @@ class AnalyzeSettings:
 class Limits:
     """What two models may differ by."""
 
-    kendall: float = setting("Smallest allowed Kendall's τ-b of the two rankings of tokens.", 0.9)
-    ends: int = setting("How many highest, and how many lowest, tokens `kept` compares.", 100)
-    kept: float = setting("Smallest allowed share of these that stay among them.", 0.8)
+    kendall: float = setting("Smallest allowed Kendall's τ-b between the two rankings.", 0.9)
+    ends: int = setting("Number of highest, and of lowest, tokens that `kept` compares.", 100)
+    kept: float = setting("Smallest allowed share of the highest (lowest) that stay so.", 0.8)
     words: float = setting(
         "Largest allowed significant (q < .05) shift of a word category's mean percentile, up or "
         "down; 0.05 = five percentile points.",

@@ -19,24 +19,24 @@ assay cache
 assay cache --clear=my-reward-model
 assay plan Skywork/Skywork-Reward-V2-Qwen3-8B
 assay convert --source=out/my-reward-model --checkpoint=checkpoints/mine
-assay convert --source=org/model --revision=main --checkpoint=checkpoints/model
+assay convert --source=org/model --revision=main --checkpoint=checkpoints/its
 assay sweep out/my-reward-model --run=runs/mine --prompt="What is best?"
 assay sweep model-a model-b --run=runs/both --config.prompts=greatest,worst
 assay score model --run=runs/mine --items=words.txt --prompt="What is best?"
 assay score model --run=runs/mine --items=pairs.jsonl
 assay search out/my-reward-model --run=runs/mine --config.length=4
-assay search model --run=runs/mine --prompt="What is best?" --config.direction=min
+assay search model --run=runs/mine --prompt="Best?" --config.direction=min
 assay logprobs org/language-model --run=runs/mine --config.form=chat
 assay logprobs org/language-model --run=runs/mine --items=words.txt
-assay import_scores --source=elo.csv --layout=items --run=runs/theirs --prompt=best
+assay import_scores --source=elo.csv --layout=items --run=runs/elo --prompt=best
 assay import_scores --source=model_scores --layout=tokens --run=runs/theirs
-assay import_scores --source=steps.csv --layout=items --run=runs/theirs --model=mine
-assay import_scores --source=logprobs --layout=tokens --values=logprobs --run=runs/lm
+assay import_scores --source=steps.csv --layout=items --run=runs/mine --model=mine
+assay import_scores --source=lm --layout=tokens --values=logprobs --run=runs/lm
 assay reproduce --root=out/paper --plan
 assay reproduce --root=out/paper --source-dir=models --elo=elo.csv
 assay verify --run=runs/mine
 assay verify --run=runs/mine --rescore=16 --checkpoint=checkpoints/mine
-assay diff --before=old-model --after=new-model --run=runs/both --report=reports/both
+assay diff --before=old-model --after=new-model --run=runs/both --report=both
 assay diff --before=runs/old --after=runs/new --report=reports/both
 assay analyze --run=runs/mine --report=reports/mine
 assay serve out/my-reward-model
