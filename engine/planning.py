@@ -248,7 +248,7 @@ def _search_bytes(model: Model, work: SearchWork) -> tuple[int, int]:
 
 
 def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
-    """Bytes of activations of a pass over rows of so many positions behind a prefix.
+    """Bytes of activations of a pass over rows with `positions` tokens after a prefix.
 
     The largest moment of a layer is in the feed-forward (the residual stream in float32, twice if
     both halves read it, the normed one, gate, up, and on a CPU their product) or in the attention

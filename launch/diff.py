@@ -55,7 +55,7 @@ def diff(given: command.Given) -> command.CommandResult:
     folders = [path for side, path in paths.items() if side not in checkpoints]
     check_target(target, [*folders, *([storage.path_of(given.run)] if given.run else [])])
     if not given.items and "limits.accuracy" in keys_set(given):
-        raise AssayError("--config.limits.accuracy without pairs; allowed: beside --items")
+        raise AssayError("--config.limits.accuracy needs pairs; name them as --items")
     listed = read_pairs(Path(given.items)) if given.items else None
     for note in listed.notes if listed else ():
         say(f"note: {note}")

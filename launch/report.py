@@ -113,9 +113,9 @@ def convert(work: Report, say: Say) -> None:
     for model in work.models:
         if model.card.kind == LANGUAGE:
             raise AssayError(
-                f"{model.card.slug}: a language model; allowed: a reward model, "
-                "--language_model=<it> beside one, or two language models as a reward model: "
-                "`assay sweep --reward-of=<policy>,<reference>`, and then `assay analyze`"
+                f"{model.card.slug}: a language model; allowed: a reward model, beside it "
+                "--language_model=<this one>; or, for two language models as a reward model, "
+                "`assay sweep --reward-of=<policy>,<reference>`, then `assay analyze`"
             )
     for model in work.language:
         model.expect(LANGUAGE)

@@ -43,7 +43,7 @@ def check(given: command.Given) -> command.CommandResult:
     """Flags -> checks of a run, or of all its shards: a line for each folder."""
     run = storage.path_of(command.paths(given, "run")[0])
     if bool(given.rescore) != bool(given.checkpoint):
-        raise AssayError("--rescore and --checkpoint; allowed: both or neither")
+        raise AssayError("--rescore and --checkpoint: give both or neither")
     if not storage.is_folder(run):
         raise AssayError(f"run {run}: no such folder")
     config = ConfigDict({**given.config, "check_memory": True})  # of a conversion

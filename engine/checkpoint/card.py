@@ -28,7 +28,7 @@ from engine.text.tokenizer import candidate_ids, load_tokenizer
 CARD = "model.json"
 VERSION = schema.CONVERSION
 
-OTHER_READING = (
+OTHER_RELEASE = (
     "another release of Assay converted it, whose conventions (tokenizer, date, position of the "
     "reward) may differ: convert the model again"
 )
@@ -156,7 +156,7 @@ class Card:
                 f"damaged, no JSON object ({error}); convert the model again"
             ) from error
         if (version := fields.get("version")) != VERSION:
-            raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_READING}")
+            raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_RELEASE}")
         if fields.pop("sha256", None) != _sha256(fields):
             raise AssayError("damaged, its contents are not those that were written (sha256)")
         language = fields["head"]["kind"] == OutputConfig.kind

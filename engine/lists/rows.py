@@ -123,7 +123,7 @@ class RowReader:
             if system and whole[0]["role"] not in ("system", "developer"):
                 own[side] = [system, *whole]
             elif system and whole[0] != system:
-                raise AssayError("a system turn in the messages, and another in its own column")
+                raise AssayError("two system turns, in the messages and in a column; remove one")
         opening = [json.dumps(whole[: _first_user(whole) + 1]) for whole in own.values()]
         if len({*opening}) > 1:
             raise AssayError("chosen and rejected begin with other messages; give both one prompt")

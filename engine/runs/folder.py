@@ -395,7 +395,7 @@ def merge(folders: Sequence[RunFolder], *, ordered: bool = True) -> RunContents:
 
 # Any: JSON of run.json.
 def check_conversions(models: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises RunError for models that two releases of Assay converted, which read them differently.
+    """Raises RunError for models converted by two releases, whose conventions may differ.
 
     `models` are entries by name; imported ones were not converted.
     """

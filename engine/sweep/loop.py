@@ -217,7 +217,7 @@ class _Loop:
         scorer = self.outcomes.everywhere(models_of(same_models[0]), "loading", load_here)
         return sum(self._compute_group(scorer, jobs) for jobs in same_models)
 
-    # Any: as of `Scorer`.
+    # Any: as in `Scorer`.
     def _score(
         self, scorer: Scorer, models: Sequence[str], prefix: Any, rows: Any, span: Span
     ) -> Sequence[np.ndarray]:

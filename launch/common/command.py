@@ -213,7 +213,7 @@ def _command_line(
 ) -> list[str]:
     """What a shell would pass for the arguments of `Command.call`."""
     if wrong := [value for value in named if not isinstance(value, str | os.PathLike)]:
-        raise AssayError(f"{wrong[0]!r}; allowed: a text or a path; several stand side by side")
+        raise AssayError(f"{wrong[0]!r}; allowed: texts or paths, as separate arguments")
     argv = [*map(os.fspath, named)]
     if isinstance(config, str | os.PathLike):
         argv.append(f"--config={os.fspath(config)}")
@@ -224,7 +224,7 @@ def _command_line(
     for key, value in given.items():
         name = key if key in flags_ else key.replace("_", "-")
         if name in _OF_SHELLS:
-            raise AssayError(f"{key}={value!r}: only the command in a shell has this flag")
+            raise AssayError(f"{key}={value!r}: this flag is only for a shell")
         if isinstance(value, Mapping):
             raise AssayError(f"{key}={value!r}; allowed: a text, or a list of several")
         repeated = name in flags_ and isinstance(flags_[name], flags.MultiFlag)

@@ -218,12 +218,12 @@ def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
 
 
 def _refuse_settings_of_sweeps(given: command.Given) -> None:
-    """Refuses what only a sweep heeds, where both sides are runs."""
+    """Refuses settings that only sweeps use if both sides are runs."""
     own = {field.name for field in dataclasses.fields(DiffSettings)}
     ignored = [f"--config.{key}" for key in keys_set(given) if key.split(".")[0] not in own]
     ignored = ["--prompt"] * bool(given.prompt) + ignored
     if ignored:
         raise AssayError(
-            f"{ignored[0]}: both sides are runs, so nothing is swept; allowed: "
-            "--config.compared=<ids> chooses among their prompts"
+            f"{ignored[0]}: both sides are runs, so nothing is swept; remove it "
+            "(--config.compared=<ids> chooses among their prompts)"
         )

@@ -52,7 +52,7 @@ def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, the checkpoints and the prompts (id -> text) of the command line."""
     for key in keys_set(given):
         if key == "beta" or (key == "form" and "beta" in given.config):
-            raise AssayError(f"{key}={given.config[key]!r}: a setting of --reward-of alone")
+            raise AssayError(f"{key}={given.config[key]!r}: allowed only with --reward-of")
     run = paths(given, "run")[0]
     asked = prompts(given)
     return run, models_given(given), asked
