@@ -73,7 +73,7 @@ class SearchWork:
     length: int  # tokens of the reply
     candidates: int  # of a step and attempt
     attempts: int  # that run side by side; two for both directions
-    together: int = 1  # prompts that are judged by the mean of their rewards
+    together: int = 1  # prompts whose rewards are averaged
     gradient: bool = True  # whether a step takes one
     packed: bool = True  # whether two candidates share a row (`engine.search.objective.pack`)
 

@@ -240,7 +240,7 @@ class RunFolder:
     ) -> Result:
         """The result at a path: new, or to be continued with the parts that it has.
 
-        `prompts` are ids of those that a search judges; by default the one in the path, if any.
+        `prompts` are ids of those that a search scores; by default the one in the path, if any.
         Raises AssayError for one that has parts of another identity.
         """
         identity = from_json(Identity, to_json(identity))  # as it is read back

@@ -149,7 +149,7 @@ def fitness(rewards: Any, target: float) -> Any:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepInputs:
-    """The inputs of a step that stay the same: J prompts, judged by the mean of their rewards."""
+    """The inputs of a step that stay the same: J prompts, whose rewards are averaged."""
 
     prefix: Prefix  # leaves have a leading J and room for T more positions
     lengths: Array  # int32 [J], positions of each prefix

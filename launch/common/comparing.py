@@ -93,7 +93,7 @@ def compared(
       given: the parsed flags.
       paths: of "before" and "after", each a run or a checkpoint.
       target: folder of the report.
-      listed: pairs that both judge; or None.
+      listed: pairs that both score; or None.
       limits: what the two may differ by.
       settings: of the report.
 

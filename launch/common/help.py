@@ -88,9 +88,10 @@ def _flag(flag: flags.Flag[object]) -> str:
 
 
 def _entry(named: str, meaning: str, default: object) -> str:
-    shown = "" if default in (None, "", []) else f" (default: {default})"
+    shown = "" if default in (None, "", []) else f" (default:\xa0{default})"  # on one line
     line = f"  --{named}: {' '.join(meaning.split())}{shown}"
-    return textwrap.fill(line, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    filled = textwrap.fill(line, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    return filled.replace("\xa0", " ")
 
 
 def _filled(paragraph: str) -> str:
