@@ -13,22 +13,22 @@ from launch.common.text import escape_unencodable, nearest, show
 
 # Listed here, so that the list needs no import of a command: most of them import jax.
 COMMANDS = {
-    "report": "Make a report from a model's name: all steps in one command. Start here.",
-    "demo": "Build the embedded reward models, sweep, search and write a report.",
+    "report": "From a model's name to its report, in one command. Start here.",
+    "demo": "The same for small embedded models; nothing is downloaded.",
     "models": "Print the models that Assay knows.",
     "cache": "List the converted models that commands keep, or remove them.",
     "plan": "Say how much memory a model needs, here and on other machines.",
-    "convert": "Convert a Hugging Face reward or language model to a checkpoint.",
-    "sweep": "Score every token of the vocabulary as the reply to each prompt.",
+    "convert": "Convert a Hugging Face model to a checkpoint.",
+    "sweep": "Score every token of the vocabulary as a reply.",
     "score": "Score a list of replies of any length.",
-    "search": "Search the replies of several tokens with the highest and lowest reward.",
+    "search": "Search for the replies with the highest and lowest reward.",
     "logprobs": "Compute log-probabilities of a language model.",
     "import_scores": "Import scores that others released into a run.",
     "reproduce": "Reproduce the paper, and compare number by number.",
     "verify": "Check a run: every result, hash, row and id.",
     "diff": "Say what changed between two reward models, with a verdict.",
     "analyze": "Write the report of one or several runs.",
-    "serve": "Ask reward models on a page: every token ranked while you watch.",
+    "serve": "Ask reward models on a page; tokens are ranked while you watch.",
 }
 ALIASES = {"gcg": "search"}
 
