@@ -14,7 +14,7 @@ from launch.common.text import escape_unencodable, nearest, show
 # Listed here, so that the list needs no import of a command: most of them import jax.
 COMMANDS = {
     "report": "From a model's name to its report, in one command. Start here.",
-    "demo": "The same for small embedded models; nothing is downloaded.",
+    "demo": "The same for small embedded models; no model is downloaded.",
     "models": "Print the models that Assay knows.",
     "cache": "List the converted models that commands keep, or remove them.",
     "plan": "Say how much memory a model needs, here and on other machines.",
