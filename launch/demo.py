@@ -1,9 +1,9 @@
 """Builds small embedded reward models, scores every token, and writes a report.
 
 Writes out/demo/report/index.html in about three minutes on two CPU cores: every token under two
-prompts, a list of words under eight, both also under a language model, and a search. No
-model is downloaded, only Python packages that are missing. A run that was stopped continues when it
-is run again.
+prompts, a list of words under eight, both also under a language model, and a search. No model is
+downloaded, only Python packages that are missing. A run that was stopped continues when it is run
+again.
 """
 
 import dataclasses
