@@ -62,8 +62,8 @@ def load(
       base: of an adapter, in place of the one that it names.
       cache: folder of converted models, into which a model goes that is no checkpoint; "": the
         one that commands have (`assay cache`).
-      convert: settings of the conversion, by name, as of `assay convert`.
-      **settings: as of `engine.load`.
+      convert: settings of the conversion, by name, as in `assay convert`.
+      **settings: as in `engine.load`.
 
     Raises:
       AssayError: no such folder, a model that is not read, or settings that do not fit it.

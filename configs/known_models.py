@@ -40,7 +40,7 @@ class ModelSpec(Published):
     pickled: bool = False
 
     def config_json(self) -> dict[str, Any]:  # Any: what JSON holds
-        """As of `Published`."""
+        """As in `Published`."""
         base = _bases()[self.base]
         of_size = base["sizes"][f"{self.size_b:g}"]
         return {**base["config"], **of_size, "architectures": [self.architecture]}

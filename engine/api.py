@@ -154,7 +154,7 @@ class RewardModel:
         """Rewards of replies of any length: float32 [responses], in their order.
 
         Args:
-          prompt: the user's turn, or messages as of `sweep`.
+          prompt: the user's turn, or messages as in `sweep`.
           responses: the replies.
           mode: `text` tokenises the rendered conversation as one text, as a chat would;
             `ids` puts the ids of the reply alone between the template's.

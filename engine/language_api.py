@@ -52,8 +52,8 @@ def reward_of(
       reference: the one whose probability counts against it; both are in memory.
       form: how both are given a prompt: `chat`, in the chat template, or `pretrained`, as text.
       beta: the factor β; 1 leaves rewards in nats.
-      dtype: as of `load`.
-      mesh: as of `load`.
+      dtype: as in `load`.
+      mesh: as in `load`.
 
     Raises:
       AssayError: as `load`; language models that read other token ids.
@@ -88,7 +88,7 @@ class ImplicitReward:
     def sweep(self, prompt: Prompt) -> pl.DataFrame:
         """Rewards of every token as the next one, as `RewardModel.sweep` returns them.
 
-        `prompt` is the user's turn, or messages as of `RewardModel.sweep`.
+        `prompt` is the user's turn, or messages as in `RewardModel.sweep`.
         """
         return ranked(self._pair.policy.tokens, {"reward": self._score(prompt)})
 
@@ -144,7 +144,7 @@ class LanguageModel:
         """Log-probabilities (nats) of every token as the next one.
 
         Args:
-          prompt: the user's turn, or messages as of `RewardModel.sweep`.
+          prompt: the user's turn, or messages as in `RewardModel.sweep`.
           form: `chat`, in the chat template, or `pretrained`, as text.
 
         Returns:
@@ -157,7 +157,7 @@ class LanguageModel:
     ) -> np.ndarray:
         """Log-probabilities (nats) of replies: float32 [responses], the sum over their tokens.
 
-        `prompt` and `form` are as of `sweep`.
+        `prompt` and `form`: see `sweep`.
         """
         replies = listed(responses)
         return self._score(prompt, replies, form) if replies else np.empty(0, np.float32)

@@ -73,7 +73,7 @@ class SearchWork:
     length: int  # tokens of the reply
     candidates: int  # of a step and attempt
     attempts: int  # that run side by side; two for both directions
-    together: int = 1  # prompts that are judged by the mean of their rewards
+    together: int = 1  # prompts whose rewards are averaged
     gradient: bool = True  # whether a step takes one
     packed: bool = True  # whether two candidates share a row (`engine.search.objective.pack`)
 
@@ -144,7 +144,7 @@ class Account:
 
     weights: int
     prefix: int  # keys and values of prompts
-    layer: int  # weights of a layer, or of all, that are there a second time
+    layer: int  # temporarily duplicated weights
     step: int  # activations of one step, and a search's tables
     process: int  # of a CPU, whose memory it shares
 
@@ -248,7 +248,7 @@ def _search_bytes(model: Model, work: SearchWork) -> tuple[int, int]:
 
 
 def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
-    """Bytes of activations of a pass over rows of so many positions behind a prefix.
+    """Bytes of activations of a pass over rows with `positions` tokens after a prefix.
 
     The largest moment of a layer is in the feed-forward (the residual stream in float32, twice if
     both halves read it, the normed one, gate, up, and on a CPU their product) or in the attention

@@ -25,6 +25,10 @@ DIRECTIONS = {"max": 1, "min": -1}
 METHODS = ("gcg", "paper", "random")  # of searches
 
 _NONE: Any = dataclasses.MISSING
+_DTYPE = (
+    "Precision of the decoder: float32, bfloat16, float16, or `auto` (float32 on a CPU; elsewhere "
+    "float16 for a model stored in float16, and bfloat16 for all others)."
+)
 
 
 # Any: defaults are of several types.
@@ -47,7 +51,7 @@ def setting(
         of a sweep has one of its name in `engine.runs.identity.Identity`.
     """
     shown = default if command is _NONE else command
-    said = f"{text}, as of `{like}`." if like else text
+    said = f"{text}; `{like} --help` lists them." if like else text
     return dataclasses.field(
         default=default,
         metadata={"help": said, "command": shown, "like": like, "identity": identity},
@@ -91,7 +95,7 @@ def check_switch(name: str, value: object) -> None:
 class MeshSettings:
     """The device mesh."""
 
-    model: int = setting("Devices along the mesh axis `model`; `data` takes the others.", 1)
+    model: int = setting("Devices per copy of a model; further devices score other rows.", 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,8 +103,8 @@ class LoadingSettings:
     """How a command opens checkpoints and places models."""
 
     verify: str = setting(
-        "Compare parameters and tokenizer files with the hashes in model.json: `true`, `false`, or "
-        "`auto`: tokenizer files, and parameters below 20 GB.",
+        "Compare a checkpoint's files with the hashes in model.json: `true`, `false`, or `auto` "
+        "(tokenizer files, and parameters below 20 GB).",
         "auto",
     )
     mesh: MeshSettings = setting("The device mesh.")
@@ -111,8 +115,8 @@ class PromptSettings:
     """The prompts of a command."""
 
     prompts: str = setting(
-        "Prompts of configs/prompts.py, comma-separated: ids, or the sets `paper` (3), `elo` (2), "
-        "`follow_up` (54).",
+        "Known prompts (configs/prompts.py), comma-separated: ids such as `greatest`, or the sets "
+        "`paper` (3), `elo` (2), `follow_up` (54).",
         "paper",
     )
 
@@ -121,14 +125,10 @@ class PromptSettings:
 class Settings:
     """How results are computed. Their identity holds the dtype; sizes are recorded."""
 
-    dtype: str = setting(
-        "Of the decoder: float32, bfloat16, float16; `auto`: float32 on a CPU, else bfloat16, or "
-        "float16 for models that are stored in it.",
-        command="auto",
-    )
+    dtype: str = setting(_DTYPE, command="auto")
     step_size: int | None = setting(
-        "Candidates per step on each device, or `auto`: what the run has already for the model, "
-        "else 2048 on a GPU and 1024 elsewhere, or fewer where memory is short.",
+        "Candidates per step on each device, or `auto` (that of the model's earlier results in the "
+        "run; else 2048 on a GPU and 1024 elsewhere, fewer if memory is short).",
         command="auto",
         identity=False,
     )
@@ -141,9 +141,9 @@ class Settings:
         identity=False,
     )
     self_check: int = setting(
-        "Rows per result that a plain full pass scores again.", 16, identity=False
+        "Rows per result that are checked with a plain full pass.", 16, identity=False
     )
-    seed: int = setting("Seed of the sample of rows that the self-check takes.", 0, identity=False)
+    seed: int = setting("Seed for drawing the rows of the self-check.", 0, identity=False)
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES)
@@ -158,25 +158,25 @@ class SweepSettings(Settings):
     """How rewards are computed. The settings here are part of a result's identity."""
 
     mode: str = setting(
-        "How a reply becomes token ids. `ids`: its id between the ids of the template. `text`: its "
-        "text in the template, tokenised as a whole, as in the paper. `auto`: `ids`, or `text` for "
-        "a template that cannot be cut around a reply.",
+        "How a reply becomes token ids. `ids`: its ids between the template's. `text`: its text in "
+        "the template, tokenised as a whole, as in the paper. `auto`: `ids`, or `text` if the "
+        "template cannot be cut around the reply.",
         "auto",
     )
     pooling: str = setting(
-        "Where the reward is read: `last`, the last id; `last_non_pad`, the last that is no pad "
-        "token, as in transformers from 4.50 on; `first_pad`, before the first pad token, as in "
-        "the paper; `auto`, what the conversion found.",
+        "Position whose hidden state gives the reward: `last`; `last_non_pad`, as in transformers "
+        "since 4.50; `first_pad`, the one before the first pad token, as in the paper; `auto`, as "
+        "stored in the checkpoint.",
         "auto",
     )
     objectives: str = setting(
-        "Columns beside the reward: `none`; `values`, one per objective (ArmoRM, URM, QRM; other "
-        "models have none); `quantiles`, also one per quantile of each objective (QRM).",
+        "Columns beside the reward: `none`; `values`, one per objective (only ArmoRM, URM and QRM "
+        "have any); `quantiles`, also one per quantile of each objective (QRM).",
         "none",
     )
     lens: bool = setting(
-        "Whether parts also hold the reward after every layer: final norm and head read the hidden "
-        "state after each, in the same pass (docs/lens.md). Parts are as many times as large.",
+        "Also store the reward after every layer: final norm and head applied to its hidden state, "
+        "in the same pass (docs/lens.md). Part files grow by the number of layers.",
         False,
     )
 
@@ -193,7 +193,7 @@ class LogprobSettings(Settings):
     """How log-probabilities are computed. `form` is part of a result's identity."""
 
     form: str = setting(
-        "A prompt is given `pretrained`, as plain text, or `chat`, in the chat template.",
+        "How a language model gets the prompt: `pretrained` (plain text) or `chat` (its template).",
         "pretrained",
     )
 
@@ -207,13 +207,13 @@ class ImplicitSettings:
     """How two language models make a reward (`--reward-of`)."""
 
     form: str = setting(
-        "Of --reward-of: how both language models are given a prompt: `chat`, in the chat "
-        "template, or `pretrained`, as plain text.",
+        "With --reward-of: how both language models get the prompt: `chat` (in the chat template) "
+        "or `pretrained` (as plain text).",
         "chat",
     )
     beta: float = setting(
-        "Of --reward-of: the factor of log π - log π_ref. 1 leaves it in nats; policies of DPO are "
-        "often trained with .1. Ranks do not depend on it.",
+        "With --reward-of: the factor β of log π - log π_ref. 1 gives nats; DPO often trains with "
+        ".1. Ranks do not depend on it.",
         1.0,
     )
 
@@ -230,35 +230,33 @@ class SearchSettings:
     `of` gives the fields that are left out the defaults of their method.
     """
 
-    method: str = setting("gcg, paper, random.", "gcg")
-    direction: str = setting("max, min, both.", command="both")
+    method: str = setting("gcg, paper (Faster-GCG, as in the paper) or random.", "gcg")
+    direction: str = setting("Search highest rewards (max), lowest (min), or both.", command="both")
     length: int = setting("Tokens of the reply.", 8)
-    steps: int = setting("Steps at most; each scores `candidates` replies.", 500)
-    flops: float = setting("Budget of each direction; 0: no budget, `steps` decides.", 0.0)
-    candidates: int = setting("Candidates scored per step and restart.", 64)
-    topk: int = setting("Tokens that may be proposed per position, at most.", 256)
+    steps: int = setting("Steps at most; each scores `candidates` replies per restart.", 500)
+    flops: float = setting("FLOP budget per direction; 0 = use `steps`.", 0.0)
+    candidates: int = setting("Replies scored per step and restart.", 64)
+    topk: int = setting("Largest number of tokens proposed per position.", 256)
     restarts: int = setting("Searches per direction, run side by side.", 1)
     buffer: int = setting(
-        "Latest sequences that a step does not return to; of random, the best that are kept. By "
-        "default 1 (gcg) or 8.",
+        "Sequences kept between steps: for gcg and paper the latest, not tried again; for random "
+        "the best. By default 1 for gcg, else 8.",
         1,
         command=None,
     )
-    target: float = setting("Reduce the squared distance to ±target, and stop there; 0: none.", 0.0)
-    ascii_only: bool = setting("Printable ASCII tokens alone.", True)
-    specials: bool = setting("Special tokens may be used.", False)
-    allow: tuple[str, ...] = setting(
-        "File of the only tokens to use, a text per line.", (), command=""
-    )
-    deny: tuple[str, ...] = setting("File of tokens not to use, a text per line.", (), command="")
-    fixed: tuple[int, ...] = setting("Positions of `initial` that stay, as 0,2.", (), command="")
-    initial: str = setting('Text at which the search begins; "": random tokens.', "")
+    target: float = setting("Aim at this reward (min: minus it) and stop there; 0 = none.", 0.0)
+    ascii_only: bool = setting("Use only tokens of printable ASCII.", True)
+    specials: bool = setting("Also use special tokens.", False)
+    allow: tuple[str, ...] = setting("File of the only tokens to use, one a line.", (), command="")
+    deny: tuple[str, ...] = setting("File of tokens not to use, one per line.", (), command="")
+    fixed: tuple[int, ...] = setting("Positions of `initial` to keep, such as 0,2.", (), command="")
+    initial: str = setting("Text to start from; empty: random tokens.", "")
     round_trip: bool = setting("Keep only sequences whose text tokenises back to them.", True)
-    patience: int = setting("End after this many steps without a better reward; 0: never.", 0)
-    threshold: float = setting("End at reward >= threshold (max) or <= -threshold (min).", math.inf)
-    every: int = setting("Steps between two saves.", 10, identity=False)
-    dtype: str = setting("Dtype of computation, as of `assay sweep`.", command="auto")
-    seed: int = setting("Seed of the random numbers.", 0)
+    patience: int = setting("Stop after this many steps without a better reward; 0 = never.", 0)
+    threshold: float = setting("Stop at a reward >= this (max), or <= minus this (min).", math.inf)
+    every: int = setting("Steps after which the search is saved.", 10, identity=False)
+    dtype: str = setting(_DTYPE, command="auto")
+    seed: int = setting("Seed of the search.", 0)
 
     # Any: settings are of several types, which the constructor checks.
     @classmethod
@@ -291,7 +289,7 @@ class SearchSettings:
         if self.fixed and not self.initial:
             raise AssayError("fixed positions need an initial string to take their tokens from")
         if len(set(self.fixed)) == self.length:
-            raise AssayError(f"fixed={self.fixed}: every position; allowed: at least one is free")
+            raise AssayError(f"fixed={self.fixed}: every position; leave at least one free")
 
     @property
     def takes_gradient(self) -> bool:
@@ -337,9 +335,9 @@ class SearchSettings:
 class SearchCommandSettings(PromptSettings):
     """What a search's command takes beside `SearchSettings`."""
 
-    joint: bool = setting("One search for all prompts, by the mean reward.", False)
-    certify: bool = setting("Score every swap of one token of the replies that are found.", False)
-    check_memory: bool = setting("As of `assay sweep`.", True)
+    joint: bool = setting("Search one reply for all prompts, by its mean reward.", False)
+    certify: bool = setting("Also score every swap of one token in the replies found.", False)
+    check_memory: bool = setting("Refuse a model that is larger than the free memory.", True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -347,30 +345,33 @@ class ConvertSettings:
     """How a Hugging Face folder becomes a checkpoint."""
 
     slug: str = setting("The model's name in runs; by default the last part of the source.", "")
-    bos: str = setting('template, none, single, or double (as in the paper); "": the list\'s.', "")
-    date: str = setting(
-        "The date that some templates print, as 2024-07-26: by default that of the list, and of a "
-        "template that asks for today's 26 Jul 2024 for Llama, else the day of conversion (UTC).",
+    bos: str = setting(
+        "BOS tokens before the prompt: template (as it writes), none, single, or double (as in the "
+        "paper); empty: as `assay models` says, else template.",
         "",
     )
-    newlines: str = setting("keep (the default) or trim line ends at the text's start.", "")
-    head: str = setting("Another published reading: urm-helpfulness (as in the paper).", "")
+    date: str = setting(
+        "Date for templates that print one, such as 2024-07-26; by default as `assay models` says; "
+        "if the template asks for today's, 26 Jul 2024 (Llama) or the day of conversion (UTC).",
+        "",
+    )
+    newlines: str = setting("Line ends at the start of the text: keep (the default) or trim.", "")
+    head: str = setting("Another convention for the head: urm-helpfulness (as in the paper).", "")
     reward: str = setting(
-        "Which row of a head with several is the reward: its number or name, or a difference of "
-        "two, as `1 - 0`; of a language model, the token whose logit is, or two, as `yes - no`.",
+        "Which output is the reward, if the head has several: a row's number or name, or a "
+        "difference such as `1 - 0`; for a language model a token, or two, such as `yes - no`.",
         "",
     )
     template: str = setting(
-        "The chat template in place of the folder's: a file of Jinja, trl (a prompt, its reply and "
-        "eos, as TRL renders rows of texts), raw (the same without eos), or the name of one where "
-        "the folder has several.",
+        "Chat template instead of the folder's: a Jinja file; trl (prompt, reply and eos, as TRL "
+        "renders plain texts); raw (the same without eos); or a name, if the folder has several.",
         "",
     )
     softcap: bool = setting("Gemma 2's attention soft-cap; the paper's library had none.", True)
     merge_dtype: str = setting(
-        "Of a merged adapter: auto (rounded as the files) or float32.", "auto"
+        "Precision of an adapter merged into its base: auto (that of the files) or float32.", "auto"
     )
-    check_memory: bool = setting("Refuse to begin where host memory or disk do not suffice.", True)
+    check_memory: bool = setting("Refuse to start if host memory or disk do not suffice.", True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -380,7 +381,7 @@ class SourceSettings:
     cache: str = setting(
         "Folder of converted models; by default models/ in $ASSAY_CACHE or ~/.cache/assay.", ""
     )
-    base: str = setting("Folder or hub id of an adapter's base, in place of the one it names.", "")
+    base: str = setting("Folder or hub id of an adapter's base, instead of the one it names.", "")
     convert: ConvertSettings = setting(
         "Settings of conversion", ConvertSettings(), like="assay convert"
     )
@@ -426,15 +427,15 @@ class Published:
 class PlanSettings:
     """What `assay plan` takes beside fields of `SweepSettings`."""
 
-    prefix: int = setting("Positions of a prompt with its template.", 64)
-    own: int = setting("Positions of a candidate with its template.", 3)
+    prefix: int = setting("Tokens of a prompt with its template.", 64)
+    own: int = setting("Tokens of a candidate with its template.", 3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifySettings:
     """What `assay verify` takes."""
 
-    seed: int = setting("Seed of the choice of rows that --rescore computes again.", 0)
+    seed: int = setting("Seed for drawing the rows of --rescore.", 0)
     mesh: MeshSettings = setting("The device mesh.")
 
 
@@ -455,61 +456,57 @@ class Options:
     """Choices of the analyses."""
 
     shared_trim: bool = setting(
-        "Tokens of two models are the same if their strings are equal, as in the paper. True: "
-        "strings that differ only in outer spaces are the same too.",
+        "Treat tokens of two models as the same if their strings differ only in outer spaces. "
+        "False: only equal strings are the same, as in the paper.",
         False,
     )
-    shared_fold_case: bool = setting(
-        "Strings that differ only in case are one shared token.", False
-    )
+    shared_fold_case: bool = setting("Treat tokens that differ only in case as the same.", False)
     shared_round_trip: bool = setting(
-        "The shared vocabulary takes only tokens that round-trip in every model.", False
+        "Share only tokens whose text gives the same token in every model.", False
     )
     shared_ends: bool = setting(
-        "True: also list top and bottom tokens of each model, and of the sum and difference of the "
-        "prompts of `framing`, on the shared vocabulary (Tables A7-A9).",
+        "Also list top and bottom tokens on the shared vocabulary: of each model, and of the sum "
+        "and difference of the two prompts of `framing` (the paper's Tables A7-A9).",
         False,
     )
     match_trim: str = setting(
-        'Whether " love" matches a lexicon\'s "love": "always", "never" (as in the paper), '
-        'or "auto": "always" for mode ids and log-probabilities, "never" for mode text and '
-        "imported scores. Case never counts.",
+        'Does " love" match "love" in a list of words? "always", "never" (as in the paper), or '
+        '"auto": "always" for mode ids and log-probabilities, "never" for mode text and imported '
+        "scores. Case never counts.",
         "auto",
     )
-    afinn: str = setting(
-        'Path of an AFINN file (word, tab, value); "": the package afinn, if installed.', ""
-    )
-    frequency: str = setting('Path of a BNC word list; "": the package wordfreq.', "")
+    afinn: str = setting("AFINN file (word, tab, value); empty: the package afinn, if there.", "")
+    frequency: str = setting("BNC word list; empty: the package wordfreq.", "")
     frequency_join: str = setting(
-        'How tokens find their frequency in a BNC list. "forms": word forms, summed over parts of '
-        'speech. "paper": head words, and a word of several parts of speech counts once for each.',
+        'Which BNC entries match a token. "forms": word forms, summed over parts of speech. '
+        '"paper": head words; a word counts once per part of speech.',
         "forms",
     )
-    bing: str = setting('Bing Liu lexicon (word, sentiment); "": without that analysis.', "")
-    identity: str = setting("More identity terms: CSV (word, group, axis, stem).", "")
+    bing: str = setting("Bing Liu lexicon (word, sentiment); empty: skip that analysis.", "")
+    identity: str = setting("CSV of more identity terms (word, group, axis, stem).", "")
     categories: str = setting(
-        'CSV of words (word, category, and scale if several); "": the built-in list.', ""
+        "CSV of words (word, category, and scale if several); empty: the built-in list.", ""
     )
     questions: str = setting(
-        'CSV of what prompts ask for (prompt, question, framing); "": read from their texts alone.',
+        "CSV of what prompts ask for (prompt, question, framing); empty: taken from their texts.",
         "",
     )
     framing: tuple[str, str] = setting(
-        'Prompts of good and bad; "greatest" replaces the first where it was not scored.',
+        'Ids of a prompt about good and one about bad; if the first was not scored, "greatest".',
         ("best", "worst"),
     )
     humans_matches: int = setting(
-        "Items that people compared less often are left out of the comparison with people; 0 keeps "
+        "Leave items that people compared fewer times out of the comparison with people; 0 keeps "
         "all, as the paper does.",
         50,
     )
     humans_in_median: bool = setting(
-        "The models' median rank includes the human ranks, as in the released code.", False
+        "Include the human ranks in the models' median rank, as in the released code.", False
     )
     rbo_p: float = setting("Persistence of rank-biased overlap, in (0, 1).", 0.9)
-    permutations: int = setting("Draws of each permutation test.", 9_999)
-    bootstraps: int = setting("Draws of each bootstrap interval.", 2_000)
-    seed: int = setting("Seed of all draws.", 0)
+    permutations: int = setting("Random permutations per test.", 9_999)
+    bootstraps: int = setting("Bootstrap samples per interval.", 2_000)
+    seed: int = setting("Seed of the permutations and bootstrap samples.", 0)
 
     def __post_init__(self) -> None:
         for key in _SWITCHES:
@@ -537,11 +534,11 @@ class Options:
 class AnalyzeSettings:
     """Settings of one report."""
 
-    top: int = setting("Tokens per end in the tables.", 20)
-    figure_top: int = setting("Tokens per end in charts and lists; at most `top`.", 10)
-    page_prompts: int = setting("Prompts that most sections show; the tables hold all.", 6)
-    figures: str = setting("Kinds of files of charts, comma-separated: `svg`, `png`, `pdf`.", "svg")
-    allow_incomplete: bool = setting("Also report on a sweep that has not finished.", False)
+    top: int = setting("Number of highest, and of lowest, tokens in tables.", 20)
+    figure_top: int = setting("Number of highest, and of lowest, in charts; at most `top`.", 10)
+    page_prompts: int = setting("Number of prompts that most sections show; tables hold all.", 6)
+    figures: str = setting("Formats of chart files, comma-separated: `svg`, `png`, `pdf`.", "svg")
+    allow_incomplete: bool = setting("Report on sweeps that are not finished, too.", False)
     options: Options = setting("Choices of the analyses.", Options())
 
     def __post_init__(self) -> None:
@@ -565,15 +562,15 @@ class AnalyzeSettings:
 class Limits:
     """What two models may differ by."""
 
-    kendall: float = setting("Least Kendall's τ-b of the two rankings of tokens.", 0.9)
-    ends: int = setting("Tokens at each end that are compared.", 100)
-    kept: float = setting("Least share of them that is still at that end.", 0.8)
+    kendall: float = setting("Smallest allowed Kendall's τ-b between the two rankings.", 0.9)
+    ends: int = setting("Number of highest, and of lowest, tokens that `kept` compares.", 100)
+    kept: float = setting("Smallest allowed share of the highest (lowest) that stay so.", 0.8)
     words: float = setting(
-        "Largest significant (q < .05) shift of the mean percentile of a kind of words, either "
-        "way; 0.05: five percentile points.",
+        "Largest allowed significant (q < .05) shift of a word category's mean percentile, up or "
+        "down; 0.05 = five percentile points.",
         0.05,
     )
-    accuracy: float = setting("Least share of pairs of --items that --after judges as people.", 0.5)
+    accuracy: float = setting("Smallest allowed share of pairs that --after ranks as people.", 0.5)
 
     def __post_init__(self) -> None:
         for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0), ("accuracy", 0.0)):
@@ -595,13 +592,13 @@ class Limits:
 class DiffSettings:
     """What `assay diff` takes beside the settings of a sweep."""
 
-    compared: str = setting('Prompts compared; "": all, which both sides must then have.', "")
+    compared: str = setting("Prompts to compare; empty: all, which both sides must have.", "")
     noise: str = setting(
-        "Prompts under which one checkpoint, --after where it is one, is swept again in another "
-        "dtype and step size, to measure the noise: `all`; `one`, the first; `off`.",
+        "To measure the noise, sweep one checkpoint (--after, if it is one) again in another dtype "
+        "and step size: under `all` prompts, `one` (the first), or not at all (`off`).",
         "all",
     )
-    limits: Limits = setting("What the models may differ by.")
+    limits: Limits = setting("Limits of the verdict.")
     analyze: AnalyzeSettings = setting("Settings of the report", like="assay analyze")
 
 
@@ -616,14 +613,14 @@ class ReportSettings:
 class DemoSettings(PromptSettings):
     """What `assay demo` takes beside the settings of a sweep."""
 
-    root: str = setting("hf/, checkpoints/, run/ and report/ lie below it.", "out/demo")
-    models: str = setting('Slugs of demo/embedded_models.py, comma-separated; "": all.', "")
+    root: str = setting("Folder for everything the demo writes.", "out/demo")
+    models: str = setting("Models of demo/embedded_models.py, comma-separated; empty: all.", "")
     words: str = setting(
-        'The words of a .csv (column `word`), scored under `word_prompts`; "": no words. The '
-        "default is the built-in word categories.",
+        'CSV of words to score under `word_prompts` (column `word`); "": none. By default the '
+        "built-in word categories.",
         "categories",
     )
-    word_prompts: str = setting("The prompts of the words.", "")
-    language_model: bool = setting("Log-probabilities of the trunks' language model.", True)
-    searched: int = setting("Models that are searched, from the first; 0: none.", 1)
-    search: SearchSettings = setting("A search of each under the first prompt", like="assay search")
+    word_prompts: str = setting("Ids of the prompts for the words, comma-separated.", "")
+    language_model: bool = setting("Also score the language model behind the models.", True)
+    searched: int = setting("Number of models to search, from the first; 0 = none.", 1)
+    search: SearchSettings = setting("Settings of the search", like="assay search")

@@ -13,22 +13,22 @@ from launch.common.text import escape_unencodable, nearest, show
 
 # Listed here, so that the list needs no import of a command: most of them import jax.
 COMMANDS = {
-    "report": "From a model's name to its report: all that follows, in one command.",
-    "demo": "Build the embedded reward models, sweep, search and write a report.",
+    "report": "From a model's name to its report, in one command. Start here.",
+    "demo": "The same for small embedded models; no model is downloaded.",
     "models": "Print the models that Assay knows.",
     "cache": "List the converted models that commands keep, or remove them.",
-    "plan": "Say whether a model fits on a machine, and how long it would take.",
-    "convert": "Convert a Hugging Face reward or language model to a checkpoint.",
-    "sweep": "Score every token of the vocabulary as the reply to each prompt.",
+    "plan": "Say how much memory a model needs, here and on other machines.",
+    "convert": "Convert a Hugging Face model to a checkpoint.",
+    "sweep": "Score every token of the vocabulary as a reply.",
     "score": "Score a list of replies of any length.",
-    "search": "Search the token sequences with the highest and lowest reward.",
+    "search": "Search for the replies with the highest and lowest reward.",
     "logprobs": "Compute log-probabilities of a language model.",
     "import_scores": "Import scores that others released into a run.",
-    "reproduce": "Compute the paper again, and compare it number by number.",
+    "reproduce": "Reproduce the paper, and compare number by number.",
     "verify": "Check a run: every result, hash, row and id.",
     "diff": "Say what changed between two reward models, with a verdict.",
     "analyze": "Write the report of one or several runs.",
-    "serve": "Ask reward models on a page: every token ranked while you watch.",
+    "serve": "Ask reward models on a page; tokens are ranked while you watch.",
 }
 ALIASES = {"gcg": "search"}
 
@@ -77,7 +77,7 @@ def _listing() -> str:
             "",
             *lines,
             "",
-            "assay help <command> lists a command's flags; assay --version prints the version.",
+            "assay help <command> gives examples and flags; assay --version prints the version.",
         ]
     )
 

@@ -1,7 +1,7 @@
-"""Tables, figures and one report from the scores of a run, or of several together.
+"""Writes the report of a run, or of several together.
 
-Ten models (six of 128,256 tokens, four of 256,000) under three prompts take about a minute on two
-cores. Result: <report>/index.html, which opens from disk, with figures/ and tables/.
+Result: <report>/index.html, which opens from disk, with figures/ and tables/. Ten models (six of
+128,256 tokens, four of 256,000) under three prompts take about a minute on two cores.
 """
 
 import sys

@@ -1,11 +1,7 @@
-"""Lists the converted models that commands keep, and removes them.
-
-    assay cache                     name, source, size and last use of each
-    assay cache --clear             removes all
-    assay cache --clear=<name>      removes one
+"""Lists the converted models that commands keep, or removes them.
 
 A command that is given a model's folder or a hub id converts it once, into models/ in $ASSAY_CACHE,
-by default ~/.cache/assay. What is removed is converted again when it is next needed.
+by default ~/.cache/assay. A model that was removed is converted again when it is next needed.
 """
 
 import sys
@@ -24,9 +20,9 @@ _ALL = "true"  # what absl makes of a flag without a value
 
 def define_flags(given: FlagValues) -> None:
     """Defines --cache and --clear."""
-    text = "Folder of converted models, where commands were given one as --config.cache."
+    text = "Folder of converted models, if commands were given one as --config.cache."
     flags.DEFINE_string("cache", "", text, flag_values=given)
-    text = "Remove all, or with a name that model; a value is joined by `=`."
+    text = "Remove all models; with `=<name>` only that one."
     clear: flags.Flag[str] = flags.Flag(flags.ArgumentParser(), None, "clear", None, text)
     clear.boolean = True  # it may stand alone
     flags.DEFINE_flag(clear, flag_values=given)

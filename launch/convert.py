@@ -1,7 +1,8 @@
 """Converts a Hugging Face reward or language model to an Assay checkpoint.
 
-A source that `assay models` lists takes its revision, template policy and expected size from there;
-every setting below that is given overrides the entry.
+Other commands convert models by themselves (`assay cache`); use this one to choose the settings or
+to keep the checkpoint. A source that `assay models` lists takes its revision, conventions and
+expected size from there; settings that are given override them.
 """
 
 import sys
@@ -15,13 +16,10 @@ from launch.common import command
 from launch.common.config import CommandSettings, made
 
 _FLAGS = {
-    "source": (None, "A folder in Hugging Face format, an adapter of peft, or a hub id of either."),
-    "checkpoint": (None, "The checkpoint folder to make, local or in an object store."),
+    "source": (None, "A folder in Hugging Face format, a PEFT adapter, or a hub id of either."),
+    "checkpoint": (None, "Checkpoint folder to write, local or in an object store."),
     "revision": (None, "Commit, tag or branch of a hub id."),
-    "base": (
-        "",
-        "Folder or hub id of an adapter's base, in place of the one that the adapter names.",
-    ),
+    "base": ("", "Folder or hub id of an adapter's base, instead of the one it names."),
 }
 
 

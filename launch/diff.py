@@ -1,10 +1,8 @@
 """Says what changed between two reward models, token by token, with a verdict.
 
-Each side is a run of one model, or a checkpoint, which is swept first; a language model's run of
-`assay logprobs` may stand for one. All inputs are checked before the first sweep.
-
-Settings of sweeps, such as `prompts`, `lens` and `dtype`, are refused where both sides are runs. On
-two CPU cores a 135M-parameter model takes about a minute per prompt.
+Each side is a run, or a model, which is swept first: about a minute per prompt for 135M parameters
+on two CPU cores. A run of `assay logprobs` will do too. Settings of sweeps, such as `prompts`,
+`lens` and `dtype`, are refused if both sides are runs.
 
 Exit status: 0: every limit holds; 1: some do not; 2: an input is refused, or a sweep failed.
 """
@@ -25,22 +23,23 @@ from launch.common import command, comparing, reporting, scoring
 from launch.common.config import SCORING_ANY, CommandSettings, keys_set, made
 from launch.common.text import say
 
-_SIDE = "A run of one model, or a checkpoint."
+_SIDE = "A run, or a model: checkpoint, model's folder or hub id."
 _FLAGS = {
     BEFORE: (None, _SIDE),
-    f"{BEFORE}_model": ("", f"Slug of the model in --{BEFORE}, where it is a run of several."),
+    f"{BEFORE}_model": ("", f"Slug of the model in --{BEFORE}, if that is a run of several."),
     AFTER: (None, _SIDE),
-    f"{AFTER}_model": ("", f"Slug of the model in --{AFTER}, where it is a run of several."),
+    f"{AFTER}_model": ("", f"Slug of the model in --{AFTER}, if that is a run of several."),
     "noise": (
         [],
-        "Other sweeps of one of the two models (dtype, step size, mesh), which measure the noise.",
+        "Runs of one of the two models with another dtype, step size or mesh, to measure the "
+        "noise; comma-separated.",
     ),
     "items": (
         "",
-        "Pairs that both judge: a .csv, .jsonl or .parquet with prompt, chosen and rejected.",
+        "Pairs for both to score: a .csv, .jsonl or .parquet with prompt, chosen and rejected.",
     ),
-    "report": (None, "Folder to write."),
-    "run": ("", "Folder for the rewards of checkpoints, new or to be continued."),
+    "report": (None, "Folder of the report; an older report in it is replaced."),
+    "run": ("", "Folder for the rewards of models that are swept, new or an earlier one."),
 }
 
 
@@ -56,7 +55,7 @@ def diff(given: command.Given) -> command.CommandResult:
     folders = [path for side, path in paths.items() if side not in checkpoints]
     check_target(target, [*folders, *([storage.path_of(given.run)] if given.run else [])])
     if not given.items and "limits.accuracy" in keys_set(given):
-        raise AssayError("--config.limits.accuracy without pairs; allowed: beside --items")
+        raise AssayError("--config.limits.accuracy needs pairs; name them as --items")
     listed = read_pairs(Path(given.items)) if given.items else None
     for note in listed.notes if listed else ():
         say(f"note: {note}")

@@ -1,13 +1,11 @@
 """Imports scores that others released, from CSV or Parquet files into a run, for `assay analyze`.
 
-    assay import_scores --source=elo.csv --layout=items --run=<dir> --prompt=elo_greatest
-    assay import_scores --source=reward_model_scores --layout=tokens --run=<dir>
-    assay import_scores --source=steps.csv --layout=items --run=<dir> --prompt=best --model=mine
-    assay import_scores --source=logprobs --layout=tokens --values=logprobs --run=<dir>
-
-items   item (or name), then a column per model: a list of replies, under one prompt. With elo_rank,
-        elo_score and elo_matches it is a list that people rated
-tokens  token_id, token_decoded, then a column per prompt: the vocabulary of one model
+Two layouts:
+    items   item (or name), then a column per model: a list of replies, under
+            one prompt. With elo_rank, elo_score and elo_matches it is a list
+            that people rated
+    tokens  token_id, token_decoded, then a column per prompt: the vocabulary
+            of one model
 
 In both, columns step-<n> are the steps of a training run of one model under one prompt. A file of
 one model is named after it: `owner--name.csv` is the model owner/name. A column of a prompt is
@@ -24,13 +22,16 @@ from launch.common.released_scores import import_scores as import_files
 
 _FLAGS = {
     "source": (None, "A file (CSV or Parquet), or a folder of them."),
-    "layout": ("", "items or tokens; see the top of this text."),
-    "run": (None, "A run folder, new or to be added to."),
-    "prompt": ("", "Text or id of the prompt (default: the file's name)."),
-    "items": ("", "Name of the list (default: that of the file or folder)."),
-    "model": ("", "Id of the model, for a file of one model (default: the file's name)."),
-    "values": ("rewards", "rewards, logprobs (natural), or logits, which are normalised (tokens)."),
-    "form": ("pretrained", "pretrained or chat: how the language models read the prompts."),
+    "layout": ("", "items or tokens; described below."),
+    "run": (None, "Run folder, new or an earlier one to add to."),
+    "prompt": ("", "Text or id of the prompt; by default the file's name."),
+    "items": ("", "Name of the list; by default that of the file or folder."),
+    "model": ("", "Id of the model, if the file has one; by default the file's name."),
+    "values": (
+        "rewards",
+        "rewards, logprobs (natural), or logits (only tokens; they are normalised).",
+    ),
+    "form": ("pretrained", "pretrained or chat: how language models got the prompts."),
 }
 
 

@@ -1,6 +1,6 @@
-r"""Log-probabilities of a language model: of every next token, or of a list of replies.
+r"""Computes a language model's log-probabilities of every next token, or of a list of replies.
 
-Writes run/logprobs, or with --items run/item_logprobs/<list>. Natural logarithms. The whole
+Writes <run>/logprobs, or with --items <run>/item_logprobs/<list>. Natural logarithms. The whole
 vocabulary takes one pass over the prompt: seconds.
 
 A prompt has one of two forms. `pretrained`: the plain text `User: <prompt>\nAssistant:`, with the

@@ -1,6 +1,6 @@
-"""Prints what can be done with each decoder and head, and the models that are known by name.
+"""Prints the decoders and heads that Assay reads, and the models that it knows by name.
 
-See configs/known_models.py.
+The list is configs/known_models.py.
 """
 
 import itertools

@@ -46,7 +46,7 @@ class Scored:
         self.settle()
 
     def settle(self) -> None:
-        """Reads the settings for the models that are there; `auto`'s dtype depends on them.
+        """Reads the settings for the models known so far, on which the dtype of `auto` depends.
 
         Raises AssayError for a value that is not allowed, whatever the models.
         """
@@ -63,7 +63,7 @@ class Scored:
 
 
 def sweep(work: Scored, say: Say) -> None:
-    """Scores every token; the ends of each model's ranking are printed as soon as it is there."""
+    """Scores every token; the ends of each model's ranking are printed as soon as it is known."""
     say(f"scoring every token under {counted(len(work.prompts), 'prompt')} into {work.run}")
     if work.prompts:
         where = (work.prompts, work.run, work.settings, work.mesh)

@@ -1,7 +1,7 @@
-"""Prints what a model needs of a device's memory, on devices that need not be at hand.
+"""Prints how much memory a model needs, on this machine and on others, before it is fetched.
 
 Nothing is loaded or written: memory follows from the model's shapes (docs/planning.md). The
-settings are those of the sweep that is planned.
+settings are those of the planned sweep.
 """
 
 import dataclasses
@@ -38,8 +38,9 @@ from launch.common.config import CommandSettings
 _FLAGS = {
     "source": (
         [],
-        "A checkpoint, a folder in Hugging Face format, a config.json, a model of `assay models`, "
-        "or a hub id, of which config.json is downloaded; or several, comma-separated.",
+        "Models, as arguments or comma-separated: names of `assay models`, hub ids (only "
+        "config.json is downloaded), folders in Hugging Face format, config.json files or "
+        "checkpoints.",
     ),
 }
 _AXES = {"cpu": (1,), "gpu": (1, 2, 4, 8), "tpu": (1, 2, 4, 8)}  # devices along the axis `model`

@@ -1,10 +1,9 @@
-"""From the name of a model to its report: converts, sweeps, scores, analyses.
+"""Makes a report from the name of a model: converts it, scores every token, writes the page.
 
-Each model is a hub id, a folder in Hugging Face format, or a checkpoint. What is no checkpoint is
-converted into the cache (`assay cache`). The tokens that each model likes most and least are
-printed as soon as they are known. On two CPU cores a model of 135M parameters takes about a minute
-per prompt; `assay plan` says how much memory a larger one needs. A call that was stopped goes on
-when it is made again.
+The highest and lowest tokens are printed as soon as they are known. On two CPU cores a model of
+135M parameters takes about a minute per prompt; `assay plan` says how much memory a larger one
+needs. A command that was stopped continues when it is run again. Models that are no checkpoints
+are converted into a cache (`assay cache`).
 """
 
 import dataclasses
@@ -40,11 +39,12 @@ _NAMED = 3  # models whose names the default of --out holds
 _FLAGS = {
     "language_model": (
         [],
-        "Language models, comma-separated: what they would say, and would say after training.",
+        "Language models, comma-separated: the page tells what they say, and would say after "
+        "training on the reward.",
     ),
     "out": (
         None,
-        "Folder to write: run/ and report/ in it; by default reports/<the models' names>.",
+        "Folder to write, with run/ and report/ in it; by default reports/<names of the models>.",
     ),
 }
 
@@ -113,9 +113,9 @@ def convert(work: Report, say: Say) -> None:
     for model in work.models:
         if model.card.kind == LANGUAGE:
             raise AssayError(
-                f"{model.card.slug}: a language model; allowed: a reward model, "
-                "--language_model=<it> beside one, or two language models as a reward model: "
-                "`assay sweep --reward-of=<policy>,<reference>`, and then `assay analyze`"
+                f"{model.card.slug}: a language model; allowed: a reward model, beside it "
+                "--language_model=<this one>; or, for two language models as a reward model, "
+                "`assay sweep --reward-of=<policy>,<reference>`, then `assay analyze`"
             )
     for model in work.language:
         model.expect(LANGUAGE)

@@ -1,8 +1,9 @@
 """Scores the paper's ten reward models as the paper did, and writes one report.
 
 Writes run/ and report/ below --root; the section "The paper's numbers" compares number by number.
-Each model is converted into <root>/checkpoints, fetched first where --source-dir is not given. One
-that fails does not stop the others; the exit status is then 1. A call that was stopped goes on.
+Each model is converted into <root>/checkpoints, fetched first unless --source-dir is given. If one
+fails, the others continue and the exit status is 1. A command that was stopped continues when it
+is run again.
 """
 
 import dataclasses
@@ -47,15 +48,15 @@ OPTIONS = {
     "shared_ends": True,
 }
 _FLAGS = {
-    "root": (None, "Folder of everything that is written, new or of an earlier call."),
+    "root": (None, "Folder for everything that is written, new or an earlier one."),
     "source-dir": (
         None,
-        "Folder with a folder for each model, named owner--name or by its slug; nothing is "
-        "downloaded then, and models without a folder are left out.",
+        "Folder with one folder per model, named owner--name or by its slug. Nothing is downloaded "
+        "then, and models without a folder are left out.",
     ),
-    "elo": (None, "The EloEverything items: a CSV of the authors' release, with human ranks."),
-    "models": ([], "Slugs of the paper's models; by default all that are at hand."),
-    "plan": (False, "Print which models would be scored, and do nothing."),
+    "elo": (None, "CSV of the EloEverything items with human ranks, from the authors' release."),
+    "models": ([], "Slugs of the paper's models, comma-separated; by default all available."),
+    "plan": (False, "Print which models would be scored, and do nothing else."),
 }
 
 

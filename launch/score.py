@@ -1,8 +1,8 @@
 """Scores a list of replies of any length, or pairs of replies.
 
-The rows of --items may have prompts of their own (docs/pairs.md): prompt and reply; prompt, chosen
-and rejected; messages. Such a file is scored under its prompts alone. Writes run/items/<list>, or
-run/conversations/<list> where the rows have prompts.
+Replies without prompts are scored under each prompt of --prompt or --config.prompts, into
+<run>/items/<list>. Rows with their own prompts (docs/pairs.md) are scored only under these, into
+<run>/conversations/<list>.
 """
 
 import sys

@@ -1,13 +1,13 @@
-"""Searches the sequences that reward models rate highest and lowest, into run/sequences.
+"""Searches for the replies of a given length that a reward model rates highest and lowest.
 
-A step of 64 candidates of 8 tokens takes about a second of CPU time with a 135M-parameter model of
-12 layers; `--config.direction=both` takes twice as long. `--config=configs/search.py:paper` is the
-paper's search.
+Writes <run>/sequences. A step of 64 candidates of 8 tokens takes about a second of CPU time with a
+135M-parameter model of 12 layers; `--config.direction=both` takes twice as long.
+`--config=configs/search.py:paper` is the paper's search.
 
-For each sequence that was found, the last line gives the percentile of its reward among the model's
-single tokens, if the run holds a sweep under that prompt, and the number of candidates that were
-rejected because their text does not tokenise back to them. With --config.certify=True every swap of
-one token of what was found is scored, and the last line says how many are better.
+The last line gives each reply with its reward and, if the run holds a sweep under the prompt, the
+percentile of that reward among single tokens; it also counts candidates that were rejected because
+their text does not tokenise back to them. With --config.certify=True it says how many swaps of one
+token are better.
 """
 
 import dataclasses

@@ -1,6 +1,4 @@
-"""Serves a page on this machine that asks one or two reward models.
-
-    assay serve <model> [<second>] [--run=<dir>] [--port=8431]
+"""Serves a page on this machine on which you ask one or two reward models.
 
 Type a question: every token of the vocabulary is ranked while you watch. Type replies, compare two
 models or two questions, search, and keep what was ranked in a run. docs/serve.md says what is sent
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
     from launch.serving.server import Server
 
 _FLAGS = {
-    "run": (None, "The run folder that questions are kept in."),
-    "port": (8431, "Of the page; 0: any.", 0, 65535),
+    "run": (None, "Run folder in which questions are kept."),
+    "port": (8431, "Port of the page; 0 = any.", 0, 65535),
     "host": ("127.0.0.1", "Address to listen at; by default other machines cannot connect."),
 }
 

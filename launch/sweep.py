@@ -1,10 +1,8 @@
 """Scores every token of the vocabulary as the reply to each prompt.
 
-    assay sweep <model> [<model> …] --run=<dir>
-    assay sweep --reward-of=<policy>,<reference> --run=<dir>
-
-Writes run/scores. On two CPU cores a 135M-parameter model of 16 layers takes about two minutes per
-prompt. On an H200 an 8B model is limited by its matmuls: about 2 · 2 · 7e9 FLOP per token.
+Writes <run>/scores; `assay analyze` makes a report of it. On two CPU cores a 135M-parameter model
+of 16 layers takes about two minutes per prompt. A command that was stopped continues when it is run
+again.
 """
 
 import sys

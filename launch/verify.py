@@ -25,16 +25,16 @@ from launch.common.config import CommandSettings
 from launch.common.text import show
 
 _FLAGS = {
-    "run": (None, "A run folder."),
+    "run": (None, "Run folder to check."),
     "rescore": (
         0,
-        "Rows of each result to compute again by the plain pass; needs --checkpoint.",
+        "Random rows of each result to compute again; needs --checkpoint.",
         0,
         None,
     ),
     "checkpoint": (
         [],
-        "Models to re-score, comma-separated: checkpoints, models' folders or hub ids.",
+        "Models to score again, comma-separated: checkpoints, models' folders or hub ids.",
     ),
 }
 
@@ -43,7 +43,7 @@ def check(given: command.Given) -> command.CommandResult:
     """Flags -> checks of a run, or of all its shards: a line for each folder."""
     run = storage.path_of(command.paths(given, "run")[0])
     if bool(given.rescore) != bool(given.checkpoint):
-        raise AssayError("--rescore and --checkpoint; allowed: both or neither")
+        raise AssayError("--rescore and --checkpoint: give both or neither")
     if not storage.is_folder(run):
         raise AssayError(f"run {run}: no such folder")
     config = ConfigDict({**given.config, "check_memory": True})  # of a conversion

@@ -28,9 +28,9 @@ from engine.text.tokenizer import candidate_ids, load_tokenizer
 CARD = "model.json"
 VERSION = schema.CONVERSION
 
-OTHER_READING = (
-    "another release of Assay converted it, which may read its tokenizer, its date or the place of "
-    "its reward otherwise: convert the model again"
+OTHER_RELEASE = (
+    "another release of Assay converted it, whose conventions (tokenizer, date, position of the "
+    "reward) may differ: convert the model again"
 )
 
 FOLDERS = ("params", "tokenizer")
@@ -74,7 +74,7 @@ class Card:
     readout_hash: str  # sha256 of the block
     tokenizer_hash: str  # of vocabulary, merges, chat template and special tokens
     pad_token_id: int | None  # of config.json
-    pooling: str  # where the reward is read, unless a command says otherwise: a kind of `Pooling`
+    pooling: str  # where the reward is read by default: a kind of `Pooling`
     tokenizer_files: Mapping[str, str]  # name of each file of tokenizer/ -> sha256
     # Of an adapter: `source`, `revision` and `files` of the base that it was merged into.
     base: Mapping[str, Any] | None = None  # Any: what JSON holds
@@ -142,7 +142,9 @@ class Card:
     def _fields(self) -> dict[str, Any]:
         parts = {name: getattr(self, name).to_json() for name in ("decoder", "head", "policy")}
         fields = dataclasses.asdict(self) | parts
-        return {k: v for k, v in fields.items() if (k, v) != ("reward", "")}  # as before it
+        return {
+            k: v for k, v in fields.items() if (k, v) != ("reward", "")
+        }  # so old cards stay equal
 
     @classmethod
     def from_json(cls, text: str) -> "Card":
@@ -154,7 +156,7 @@ class Card:
                 f"damaged, no JSON object ({error}); convert the model again"
             ) from error
         if (version := fields.get("version")) != VERSION:
-            raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_READING}")
+            raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_RELEASE}")
         if fields.pop("sha256", None) != _sha256(fields):
             raise AssayError("damaged, its contents are not those that were written (sha256)")
         language = fields["head"]["kind"] == OutputConfig.kind

@@ -150,7 +150,7 @@ def understand(
       source: from `fetch`; it may have outlines of its weights.
       policy: BOS and date policy, stored in model.json; with a date, where the template asks for
         today's and it has none.
-      head: kind of the head, for tensors that have more than one published reading
+      head: kind of the head, for tensors with more than one published convention
         (`urm-helpfulness`); "" takes the usual one.
       reward: which of a head's rows is the reward, or whose logit (`readouts.read_head`).
       template: the chat template in place of the folder's (`templates.choose`).

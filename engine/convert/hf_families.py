@@ -86,7 +86,7 @@ class Family:
     head_size: int | None = None  # without head_dim; None: hidden_size // num_attention_heads
     # Name of an attribute that all families share -> the name in this family's files.
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    ffn_factor: int | None = None  # without intermediate_size: so many times the width
+    ffn_factor: int | None = None  # without intermediate_size: a multiple of the width
     # The part of each head that is rotated, if config.json does not say; None: always the whole.
     rotary: float | None = None
     # Whether a language model's output head is its embedding, if config.json does not say: files

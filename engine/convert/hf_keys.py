@@ -77,7 +77,7 @@ FIXED: dict[str, dict[str, tuple[object, ...]]] = {
         "cross_attention_hidden_size": (None,),
         "pruned_heads": ({}, None),
     },
-    "split sums, which round otherwise": {"pretraining_tp": (1, None)},
+    "split sums, which round differently": {"pretraining_tp": (1, None)},
     "another rounding": {"use_bfloat16": (False, None)},
     "positions of images and video, as in Qwen2.5-VL": {"use_mrope": (False, None)},
     "quantised: save the model whole with model.dequantize() and save_pretrained": dict.fromkeys(

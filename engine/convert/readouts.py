@@ -329,7 +329,7 @@ def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
 
 
 def variant(config: HeadConfig | OutputConfig, head: str) -> HeadConfig:
-    """The head under another published reading of the same tensors."""
+    """The head under another published convention for the same tensors."""
     if isinstance(config, OutputConfig):
         raise AssayError(f"head={head!r}; allowed for a language model: none")
     if (config.kind, head) not in {(config.kind, config.kind), ("urm", "urm-helpfulness")}:

@@ -131,7 +131,7 @@ def sides_of(columns: Sequence[str], column: str | None) -> Sides:
         return Sides({"reply": replies[0]})
     if column is None or column not in columns or column in _TURNS - {*WHOLE}:
         raise AssayError(
-            f"no one column of replies; the file has {', '.join(columns) or 'none'}; allowed: "
+            f"no single column of replies; the file has {', '.join(columns) or 'none'}; allowed: "
             f"one of {', '.join(REPLIES)}, 'chosen' and 'rejected', 'messages', or --column"
         )
     return Sides({"reply": column})

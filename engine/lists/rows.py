@@ -123,7 +123,7 @@ class RowReader:
             if system and whole[0]["role"] not in ("system", "developer"):
                 own[side] = [system, *whole]
             elif system and whole[0] != system:
-                raise AssayError("a system turn in the messages, and another in its own column")
+                raise AssayError("two system turns, in the messages and in a column; remove one")
         opening = [json.dumps(whole[: _first_user(whole) + 1]) for whole in own.values()]
         if len({*opening}) > 1:
             raise AssayError("chosen and rejected begin with other messages; give both one prompt")
@@ -279,9 +279,7 @@ def _whole(prompt: Turns | None, reply: Turns | str) -> Turns:
     elif _by_assistant(reply[0]):
         whole = [*prompt, *reply]
     else:
-        raise AssayError(
-            "the messages begin with another prompt than the row's; remove one of both"
-        )
+        raise AssayError("the messages must start with the row's prompt; remove one of the two")
     if len(whole) < 2 or _by_assistant(whole[0]):
         raise AssayError("messages that begin with the reply; allowed: a prompt before it")
     if not _by_assistant(whole[-1]):

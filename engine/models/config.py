@@ -21,7 +21,7 @@ class Rope:
     low_freq_factor: float = 1.0  # turns over `original_positions` below which a frequency is low
     high_freq_factor: float = 1.0  # turns over `original_positions` above which a frequency is high
     original_positions: int = 0  # context length before scaling
-    # Younger than the fields above, as those of `DecoderConfig`.
+    # Added later, as in `DecoderConfig`.
     # Factor of cosine and sine, so that its square is one of attention logits.
     attention_factor: float = 1.0
     divisors: tuple[float, ...] = ()  # one for each rotated pair, of `longrope`
@@ -60,7 +60,7 @@ class DecoderConfig:
     qk_norm: bool = False  # Qwen 3: RMSNorm over the head size of q and k, before RoPE
     window: int | None = None  # a query attends to keys at distance 0 <= q - k < window …
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
-    # Younger than the fields above: model.json states them where they are not neutral.
+    # Added later: model.json has only those that differ from their defaults.
     norm: str = "rms"  # or `layer`: LayerNorm with a bias, of every layer and of the readout
     biases: bool = False  # GPT: of o, up and down
     gated: bool = True  # False: down(activation(up))

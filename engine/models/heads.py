@@ -46,7 +46,7 @@ class HeadConfig:
     gate_temperature: float = 1.0
     gate_pattern: tuple[int, ...] = ()  # the gate reads at their last occurrence in the prompt
     transform: bool = False  # a matrix mixes the objectives before the gate
-    norm: str = "rms"  # or `layer`: the final norm's kind, as of the decoder
+    norm: str = "rms"  # or `layer`: the final norm's kind, as in the decoder
 
     def __post_init__(self) -> None:
         if self.kind not in HEADS:
@@ -84,7 +84,7 @@ class OutputConfig:
     norm_offset: bool = False  # Gemma's final norm
     tied: bool  # the output head is the embedding
     softcap: float | None = None  # Gemma 2: cap * tanh(logits / cap)
-    norm: str = "rms"  # or `layer`: the final norm's kind, as of the decoder
+    norm: str = "rms"  # or `layer`: the final norm's kind, as in the decoder
 
     # Any: what JSON holds.
     def to_json(self) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class RewardModels(nnx.Module):
         """Rewards of embedded rows x, at the positions `read`; differentiable with respect to them.
 
         The prefix is from `prefill` or `extend`. A row may hold Y replies, each of which continues
-        the prefix by itself. The second result is what `keep` keeps, as of `Decoder.respond`.
+        the prefix by itself. The second result is what `keep` keeps, as in `Decoder.respond`.
         """
         residuals, kept = self.decoder.respond(
             prefix.key_values, x, places, read, self.depths, keep

@@ -213,9 +213,7 @@ class RunFolder:
                 what = changes(present, entry) if known else changes(was, said)
                 if kind == "models":
                     what = self._other_model(name, present, entry)
-                raise AssayError(
-                    f"run {self.run}: {kind[:-1]} {name!r} is there already with {what}"
-                )
+                raise AssayError(f"run {self.run}: {kind[:-1]} {name!r} already exists with {what}")
         getattr(self, kind)[name] = entry
 
     def _other_model(self, name: str, present: Json | None, entry: Json) -> str:
@@ -242,7 +240,7 @@ class RunFolder:
     ) -> Result:
         """The result at a path: new, or to be continued with the parts that it has.
 
-        `prompts` are ids of those that a search judges; by default the one in the path, if any.
+        `prompts` are ids of those that a search scores; by default the one in the path, if any.
         Raises AssayError for one that has parts of another identity.
         """
         identity = from_json(Identity, to_json(identity))  # as it is read back
@@ -397,7 +395,7 @@ def merge(folders: Sequence[RunFolder], *, ordered: bool = True) -> RunContents:
 
 # Any: JSON of run.json.
 def check_conversions(models: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises RunError for models that two releases of Assay converted, which read them differently.
+    """Raises RunError for models converted by two releases, whose conventions may differ.
 
     `models` are entries by name; imported ones were not converted.
     """

@@ -78,7 +78,7 @@ def read_if_there(path: epath.Path) -> bytes | None:
 
 
 def read_ahead(paths: Sequence[epath.Path]) -> Iterator[bytes]:
-    """The bytes of many files in order, of which so many are read side by side."""
+    """The bytes of many files in order; `_REQUESTS` of them are read at once."""
     with ThreadPoolExecutor(_REQUESTS) as pool:
         for start in range(0, len(paths), _REQUESTS):
             yield from pool.map(read, paths[start : start + _REQUESTS])

@@ -15,8 +15,8 @@ PREFIX_MULTIPLE = 16  # of positions, to which whole sequences and prefixes are 
 SHORT = 8
 # Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
 _LOGITS = 2**26
-# A length joins the next one where so few sequences have it, or one in so many: compiling a step of
-# its own costs more than padding them.
+# A length joins the next one if fewer than _FEW sequences have it, or one in _RARE: compiling
+# another step would cost more than padding them.
 _FEW, _RARE = 128, 256
 
 

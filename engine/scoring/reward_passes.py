@@ -177,7 +177,8 @@ class RewardScorer:
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
         """What `score` gives for some rows, by the plain pass: float32 [columns, sample].
 
-        More than `rows.checked_at_once` are computed by length, so many at once.
+        If there are more than `rows.checked_at_once`, they are sorted by length and computed in
+        groups of that size.
         """
         sequences, order = rows.sequences(sample), list(range(len(sample)))
         if len(order) > rows.checked_at_once:

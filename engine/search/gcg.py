@@ -51,7 +51,7 @@ class State:
 
     keys: Array  # uint32 [A, 2]
     step: Array  # int32 []
-    buffer: Array  # int32 [A, B, T], best first; of a method by gradient newest first
+    buffer: Array  # int32 [A, B, T], best first; for gradient methods, newest first
     buffer_rewards: Array  # float32 [A, B], signed
     best: Array  # int32 [A, T]
     best_rewards: Array  # float32 [A], signed

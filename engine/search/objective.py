@@ -131,7 +131,7 @@ def _check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderCon
         if prompt.suffix != prompts[0].suffix:
             raise AssayError(
                 f"prompts {prompts[0].prompt!r} and {prompt.prompt!r}: the template closes their "
-                "replies differently; allowed: one search each"
+                "replies differently; search them separately"
             )
 
 
@@ -149,7 +149,7 @@ def fitness(rewards: Any, target: float) -> Any:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepInputs:
-    """The inputs of a step that stay the same: J prompts, judged by the mean of their rewards."""
+    """The inputs of a step that stay the same: J prompts, whose rewards are averaged."""
 
     prefix: Prefix  # leaves have a leading J and room for T more positions
     lengths: Array  # int32 [J], positions of each prefix

@@ -147,7 +147,7 @@ def check_config(place: str, hf: Json, published: Published) -> None:
 
 
 def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
-    """What conversion has decided about a model that its user may want otherwise."""
+    """Decisions of a conversion that its user may want to change."""
     card = checkpoint.card
     if card.policy.date != given.date:
         yield (

@@ -75,7 +75,7 @@ class Scorer(Protocol):
         """Weights of each model's objectives in its reward, where the prompt fixes them."""
 
 
-# Puts models that share a pass on the devices, for steps of a size.
+# Puts models that share a pass on the devices, for a given step size.
 Load = Callable[[Sequence[Checkpoint], int], Scorer]
 # Called with each job that is completed, and its numbers float32 [columns, rows]; also with those
 # of the first rows alone, see `run`.
@@ -223,7 +223,7 @@ class _Loop:
         scorer = self.outcomes.everywhere(models_of(same_models[0]), "loading", load_here)
         return sum(self._compute_group(scorer, jobs) for jobs in same_models)
 
-    # Any: as of `Scorer`.
+    # Any: as in `Scorer`.
     def _score(
         self, scorer: Scorer, models: Sequence[str], prefix: Any, rows: Any, span: Span
     ) -> Sequence[np.ndarray]:

@@ -172,6 +172,6 @@ def sharing(
 def load_scorer(
     settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint], step_size: int
 ) -> RewardScorer:
-    """Restores models that share a decoder, for steps of a size."""
+    """Restores models that share a decoder, for a given step size."""
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
     return RewardScorer.build(*restored, mesh, step_size=step_size, lens=settings.lens)

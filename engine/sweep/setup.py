@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from engine import mesh as meshes
 from engine import processes
-from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Card, Checkpoint
+from engine.checkpoint.card import OTHER_RELEASE, REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
 from engine.planning import DeviceRoom
 from engine.runs import lock, schema, storage
@@ -157,7 +157,7 @@ def enter(
 ) -> tuple[list[RowsJob], Mapping[tuple[str, ...], str]]:
     """Enters listed jobs in the run, and finds their missing parts; nothing is written yet.
 
-    Jobs of one pass are adjacent, and so are passes of the same models. Parts that are there are
+    Jobs of one pass are adjacent, and so are passes of the same models. Existing parts are
     read and checked, by process 0.
 
     Returns:
@@ -302,7 +302,7 @@ def _check_release(folder: RunFolder) -> None:
     for slug, entry in folder.models.items():
         if entry.get("decoder_hash") and entry.get("conversion") != VERSION:  # else imported
             raise AssayError(
-                f"run {folder.run}: of model {slug!r} {OTHER_READING}, and use another run folder"
+                f"run {folder.run}: model {slug!r}: {OTHER_RELEASE}, and use another run folder"
             )
 
 

@@ -70,8 +70,8 @@ class TemplatePolicy:
     def to_json(self) -> dict[str, Any]:
         """The fields, for `model.json`, `run.json` and hashes.
 
-        `newlines` is younger than the others and left out where it is `keep`, so that hashes of
-        older checkpoints stay as they are.
+        `newlines` was added later; the default `keep` is left out, so that hashes of older
+        checkpoints stay as they are.
         """
         fields = dataclasses.asdict(self)
         return {k: v for k, v in fields.items() if (k, v) != ("newlines", "keep")}

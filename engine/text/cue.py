@@ -14,7 +14,7 @@ from engine.types import Prompt, PromptIds
 
 @dataclasses.dataclass(frozen=True)
 class Cue:
-    """A prompt as a language model is given it, and how replies continue it.
+    """A prompt in a language model's input format, and how replies continue it.
 
     No end-of-turn token follows a reply. So the probability of a reply of one token is that of the
     token being the next one.

@@ -31,21 +31,19 @@ Given = Any  # parsed FlagValues: flags are attributes of several types
 # be repeated, a boolean needs no value; else it is a text. Any: of these types.
 Flags = Mapping[str, tuple[Any, ...]]
 
-WAIT: Flags = {
-    "wait": (False, "Wait for another command that writes the run, instead of refusing.")
-}
+WAIT: Flags = {"wait": (False, "Wait while another command writes the run, instead of refusing.")}
 _JSON: Flags = {
     "json": (
         False,
-        "Print one JSON object in place of the last lines: paths, what was computed, seconds.",
+        "End with one JSON object (paths, what was computed, seconds), not with text.",
     )
 }
 _CONFIG: Flags = {
-    "print-config": (False, "Print the settings, and do nothing."),
+    "print-config": (False, "Print all settings as flags, and do nothing else."),
     "config": (
         None,
-        "File with values of the settings below, as configs/search.py:paper; "
-        "--config.<key>=<value> sets one.",
+        "File of settings, such as configs/search.py:paper. --config.<key>=<value> sets a single "
+        "one, over the file.",
     ),
 }
 _PATHS = ("run", "report", "out", "root", "checkpoint")  # flags whose values --json repeats
@@ -101,7 +99,8 @@ class Command:
                 if given.help:
                     from launch.common import help as help_text  # of which most calls need nothing
 
-                    show(help_text.text(self.name, self.doc or "", given, self.settings))
+                    shown = self.name, self.doc or "", given, self.settings, self.positional
+                    show(help_text.text(*shown))
                     return 0
                 if self.settings and given["print-config"].value:
                     show(config_files.as_flags(given.config))
@@ -214,7 +213,7 @@ def _command_line(
 ) -> list[str]:
     """What a shell would pass for the arguments of `Command.call`."""
     if wrong := [value for value in named if not isinstance(value, str | os.PathLike)]:
-        raise AssayError(f"{wrong[0]!r}; allowed: a text or a path; several stand side by side")
+        raise AssayError(f"{wrong[0]!r}; allowed: texts or paths, as separate arguments")
     argv = [*map(os.fspath, named)]
     if isinstance(config, str | os.PathLike):
         argv.append(f"--config={os.fspath(config)}")
@@ -225,7 +224,7 @@ def _command_line(
     for key, value in given.items():
         name = key if key in flags_ else key.replace("_", "-")
         if name in _OF_SHELLS:
-            raise AssayError(f"{key}={value!r}: only the command in a shell has this flag")
+            raise AssayError(f"{key}={value!r}: this flag is only for a shell")
         if isinstance(value, Mapping):
             raise AssayError(f"{key}={value!r}; allowed: a text, or a list of several")
         repeated = name in flags_ and isinstance(flags_[name], flags.MultiFlag)

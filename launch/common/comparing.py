@@ -93,7 +93,7 @@ def compared(
       given: the parsed flags.
       paths: of "before" and "after", each a run or a checkpoint.
       target: folder of the report.
-      listed: pairs that both judge; or None.
+      listed: pairs that both score; or None.
       limits: what the two may differ by.
       settings: of the report.
 
@@ -189,9 +189,9 @@ def _cost(
     *_, of = sweeps
     return (
         f"{said}; then, to measure the noise, {of} once more, in {again.settings.dtype}, under "
-        f"{counted(len(again.prompts), 'prompt')}: {of} then takes "
-        f"{1 + len(again.prompts) / len(prompts):.3g} times as long "
-        "(--config.noise=off: no such sweep; =one: under the first prompt)"
+        f"{counted(len(again.prompts), 'prompt')}: this multiplies the time of {of} by "
+        f"{1 + len(again.prompts) / len(prompts):.3g} "
+        "(--config.noise=one: only the first prompt; =off: no such sweep)"
     )
 
 
@@ -225,12 +225,12 @@ def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
 
 
 def _refuse_settings_of_sweeps(given: command.Given) -> None:
-    """Refuses what only a sweep heeds, where both sides are runs."""
+    """Refuses settings that only sweeps use if both sides are runs."""
     own = {field.name for field in dataclasses.fields(DiffSettings)}
     ignored = [f"--config.{key}" for key in keys_set(given) if key.split(".")[0] not in own]
     ignored = ["--prompt"] * bool(given.prompt) + ignored
     if ignored:
         raise AssayError(
-            f"{ignored[0]}: both sides are runs, so nothing is swept; allowed: "
-            "--config.compared=<ids> chooses among their prompts"
+            f"{ignored[0]}: both sides are runs, so nothing is swept; remove it "
+            "(--config.compared=<ids> chooses among their prompts)"
         )

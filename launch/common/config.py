@@ -8,7 +8,6 @@ import dataclasses
 import re
 import runpy
 import shlex
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -75,14 +74,10 @@ class CommandSettings:
             raise AssayError(f"--config={chosen}: {' '.join(str(error).split())}") from error
         return config, keys
 
-    def help_text(self, chosen: str | None) -> str:
-        """What each key means, with its value under a file, for `--help`."""
-        lines = ["", "", "settings of --config:"]
-        for key, value, meaning in _described(self.read(chosen)[0], self.classes, ""):
-            lines += textwrap.wrap(f"  --config.{key}: {meaning}", 80, subsequent_indent="    ")
-            if value is not None:
-                lines.append(f"    (default: {value!r})")
-        return "\n".join(lines)
+    # Any: values of several types.
+    def described(self, chosen: str | None) -> Iterator[tuple[str, Any, str]]:
+        """Key, value under a file, and meaning of every setting, for `--help`."""
+        return _described(self.read(chosen)[0], self.classes, "")
 
 
 def define(given: FlagValues, settings: CommandSettings, arguments: Sequence[str]) -> None:

@@ -1,54 +1,99 @@
-"""What `--help` prints: the command's text, an example, its flags in order, and its settings."""
+"""What `--help` prints: what the command does, examples, then its flags and settings in groups."""
 
+import re
 import textwrap
 
 from absl import flags
 from absl.flags import FlagValues
 
-from launch.common import config, joining
+from launch.common import config
 
-# A line that does something useful, for each command.
-EXAMPLES = {
-    "report": 'assay report out/my-reward-model --prompt="What makes a good answer?"',
-    "demo": "assay demo",
-    "models": "assay models",
-    "cache": "assay cache",
-    "plan": "assay plan --source=Skywork/Skywork-Reward-V2-Qwen3-8B",
-    "convert": "assay convert --source=out/my-reward-model --checkpoint=checkpoints/mine",
-    "sweep": "assay sweep out/my-reward-model --run=runs/mine --config.prompts=greatest,worst",
-    "score": "assay score out/my-reward-model --run=runs/mine --items=replies.txt",
-    "search": "assay search out/my-reward-model --run=runs/mine --config.length=4",
-    "logprobs": "assay logprobs Qwen/Qwen2.5-0.5B-Instruct --run=runs/mine --config.form=chat",
-    "import_scores": "assay import_scores --source=elo.csv --layout=items --run=runs/released "
-    "--prompt=elo_greatest",
-    "reproduce": "assay reproduce --root=out/paper --plan",
-    "verify": "assay verify --run=runs/mine",
-    "diff": "assay diff --before=checkpoints/old --after=checkpoints/new --run=runs/both "
-    "--report=reports/both",
-    "analyze": "assay analyze --run=runs/mine --report=reports/mine",
-    "serve": "assay serve out/my-reward-model --run=runs/asked",
+# Lines that do something useful, of every command. `--help` explains the flags in them first.
+EXAMPLES = """\
+assay report out/my-reward-model --prompt="What makes a good answer?"
+assay report org/model-a org/model-b --items=pairs.jsonl --out=reports/both
+assay demo
+assay demo --small --config.root=out/tried
+assay models
+assay cache
+assay cache --clear=my-reward-model
+assay plan Skywork/Skywork-Reward-V2-Qwen3-8B
+assay convert --source=out/my-reward-model --checkpoint=checkpoints/mine
+assay convert --source=org/model --revision=main --checkpoint=checkpoints/its
+assay sweep out/my-reward-model --run=runs/mine --prompt="What is best?"
+assay sweep model-a model-b --run=runs/both --config.prompts=greatest,worst
+assay score model --run=runs/mine --items=words.txt --prompt="What is best?"
+assay score model --run=runs/mine --items=pairs.jsonl
+assay search out/my-reward-model --run=runs/mine --config.length=4
+assay search model --run=runs/mine --prompt="Best?" --config.direction=min
+assay logprobs org/language-model --run=runs/mine --config.form=chat
+assay logprobs org/language-model --run=runs/mine --items=words.txt
+assay import_scores --source=elo.csv --layout=items --run=runs/elo --prompt=best
+assay import_scores --source=model_scores --layout=tokens --run=runs/theirs
+assay import_scores --source=steps.csv --layout=items --run=runs/mine --model=mine
+assay import_scores --source=lm --layout=tokens --values=logprobs --run=runs/lm
+assay reproduce --root=out/paper --plan
+assay reproduce --root=out/paper --source-dir=models --elo=elo.csv
+assay verify --run=runs/mine
+assay verify --run=runs/mine --rescore=16 --checkpoint=checkpoints/mine
+assay diff --before=old-model --after=new-model --run=runs/both --report=both
+assay diff --before=runs/old --after=runs/new --report=reports/both
+assay analyze --run=runs/mine --report=reports/mine
+assay serve out/my-reward-model
+assay serve model-a model-b --run=runs/asked --port=8431""".splitlines()
+# Group -> its flags and settings; a section of settings by its name. All others are the command's.
+_GROUPS = {
+    "model": "checkpoint reward-of beta language_model base cache convert verify mode pooling",
+    "prompt": "prompt prompts form items column name word_prompts",
+    "": "",
+    "output": "run report out objectives lens analyze part_size",
+    "computing": "dtype step_size mesh check_memory self_check seed shard multihost coordinator "
+    "processes process join_timeout",
+    "general": "config print-config wait json help",
 }
-# Flags that few calls need: after the others, in this order.
-_LATE = ("wait", "shard", *joining.FLAGS, "config", "print-config", "json", "help")
+_WIDTH = 80
+_REPEATED = re.compile(r";\s+repeat this option to specify a list of values$")  # absl's words
 
 
-def text(name: str, doc: str, given: FlagValues, settings: config.CommandSettings | None) -> str:
+def text(
+    name: str,
+    doc: str,
+    given: FlagValues,
+    settings: config.CommandSettings | None,
+    positional: str,
+) -> str:
     """The whole text; a file that `--config` names decides which defaults are shown."""
-    parts = [doc.strip()]
-    if name in EXAMPLES:
-        parts.append(f"example:\n  {EXAMPLES[name]}")
-    names = [one for one in given.flag_values_dict() if given[one].name == one]
-    late = [one for one in _LATE if one in names]
-    ordered = [one for one in names if one not in late] + late
-    parts.append("\n".join(["flags:", *(_flag(given[one]) for one in ordered)]))
-    return "\n\n".join(parts) + (settings.help_text(given.config) if settings else "")
+    does, *details = doc.strip().split("\n\n")
+    examples = [line for line in EXAMPLES if line.split()[1] == name]
+    entries = {key: _flag(given[key]) for key in given if given[key].name == key}
+    for key, value, meaning in settings.described(given.config) if settings else ():
+        entries[f"config.{key}"] = _entry(f"config.{key}", meaning, value)
+    shown = [*filter(None, [positional]), *re.findall(r"--([\w.-]+)", " ".join(examples))]
+    groups = {"most used": [entries.pop(key) for key in dict.fromkeys(shown)]}
+    groups |= {group or name: [] for group in _GROUPS}
+    group_of = {key: group for group, keys in _GROUPS.items() for key in keys.split()}
+    for key, entry in entries.items():
+        groups[group_of.get(key.removeprefix("config.").split(".")[0]) or name].append(entry)
+    blocks = ["\n".join([f"{title}:", *group]) for title, group in groups.items() if group]
+    blocks[bool(shown) : bool(shown)] = map(_filled, details)
+    return "\n\n".join([_filled(does), "\n  ".join(["examples:", *examples]), *blocks])
 
 
 def _flag(flag: flags.Flag[object]) -> str:
     """A flag with its meaning, and its default where that says something."""
-    named = f"--[no]{flag.name}" if flag.boolean and flag.default is not None else f"--{flag.name}"
-    said = " ".join(flag.help.split())
-    lines = textwrap.wrap(f"  {named}: {said}", 80, subsequent_indent="    ")
-    if not flag.boolean and flag.default not in (None, "", []):
-        lines.append(f"    (default: {flag.default!r})")
-    return "\n".join(lines)
+    meaning = _REPEATED.sub(" (repeatable)", flag.help or "")
+    if flag.boolean and flag.default is not None:
+        return _entry(f"[no]{flag.name}", meaning, None)
+    return _entry(flag.name, meaning, flag.default)
+
+
+def _entry(named: str, meaning: str, default: object) -> str:
+    shown = "" if default in (None, "", []) else f" (default:\xa0{default})"  # on one line
+    line = f"  --{named}: {' '.join(meaning.split())}{shown}"
+    filled = textwrap.fill(line, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    return filled.replace("\xa0", " ")
+
+
+def _filled(paragraph: str) -> str:
+    """A paragraph in lines of a terminal's width; where lines are indented, all stay."""
+    return paragraph if re.search("^ ", paragraph, re.M) else textwrap.fill(paragraph, _WIDTH)

@@ -30,7 +30,9 @@ def computed(
     if len(given["reward-of"].value) != 2:
         raise AssayError(f"{flag}; allowed: two models, <policy>,<reference>")
     if given.checkpoint:
-        raise AssayError(f"--checkpoint with {flag}; score each in its own command, into one --run")
+        raise AssayError(
+            f"--checkpoint with {flag}; score them in separate commands with the same --run"
+        )
     if given.shard is not None:
         raise AssayError(f"--shard with {flag}, whose two models are one share; remove it")
     for name in _OF_HEADS:

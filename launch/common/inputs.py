@@ -18,12 +18,12 @@ from launch.common.text import say
 FLAGS: Flags = {
     "items": (
         None,
-        "The replies: a .txt (one a line), .csv, .jsonl or .parquet. Of `assay score` and "
-        "`assay report`, rows may have prompts of their own: prompt and reply; prompt, chosen and "
-        "rejected; messages.",
+        "File of replies: .txt (one per line), .csv, .jsonl or .parquet. For `assay score` and "
+        "`assay report` rows may also hold their prompts: columns prompt and reply; prompt, "
+        "chosen and rejected; or messages.",
     ),
-    "column": (None, f"Column that holds them; by default name, {' or '.join(REPLIES)}."),
-    "name": (None, "Name of the list in the run; by default the file's."),
+    "column": (None, f"Column of the replies in --items; by default name, {' or '.join(REPLIES)}."),
+    "name": (None, "Name of --items in the run; by default the file's name."),
 }
 
 
@@ -77,7 +77,7 @@ def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:
 
 
 def check_rendering(models: Sequence[Checkpoint], listed: ConversationList) -> None:
-    """Raises AssayError for messages under the template `trl`, which TRL has for texts alone."""
+    """Raises AssayError for messages under the template `trl`, which TRL has only for texts."""
     for model in models if listed.has_messages else ():
         if model.template.is_trl:
             raise AssayError(

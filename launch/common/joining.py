@@ -16,8 +16,8 @@ _ALLOWED = (
 FLAGS = {  # as `command.Flags`
     "multihost": (
         False,
-        "Run as one of several processes. The environment or the cluster says which one, or "
-        "--coordinator, --processes and --process do. The run folder must be shared by all.",
+        "Run as one of several processes that share the run folder: which one, the environment or "
+        "the cluster says, or --coordinator, --processes and --process.",
     ),
     "coordinator": (None, "host:port of process 0; the port must be free."),
     "processes": (None, "Number of processes.", 1, None),
@@ -56,7 +56,7 @@ def _from_environment(
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16:
         raise AssayError(f"coordinator {coordinator!r}; allowed: host:port")
     if index is not None and count is not None and not 0 <= index < count:
-        raise AssayError(f"process {index} of {count}; allowed: 0 to the number of processes - 1")
+        raise AssayError(f"process {index} of {count}; allowed: 0 to {count - 1}")
     return coordinator, count, index
 
 
@@ -74,7 +74,7 @@ def _check_free(port: int) -> None:
     except OSError as error:
         raise AssayError(
             f"port {port}, the coordinator's: {os.strerror(error.errno or 0)}; "
-            "allowed: a coordinator whose port is free"
+            "choose a free port in --coordinator"
         ) from error
 
 

@@ -60,8 +60,8 @@ class _Import:
             humans = self.tables.setdefault(schema.humans_path(self.items), content.humans)
             if not humans.equals(content.humans):
                 raise AssayError(
-                    f"source={path}: other human scores of the list {self.items!r} than a file "
-                    "before it"
+                    f"source={path}: its human scores of the list {self.items!r} differ from "
+                    "those of an earlier file"
                 )
         said = {"layout": self.choices.layout, "source_sha256": content.sha256}
         if self.choices.number == "logprob":
@@ -94,7 +94,7 @@ class _Import:
             "vocab": vocab,
         }
         if self.models.setdefault(slug, entry) != entry:
-            raise AssayError(f"another model or vocabulary of the name {slug!r} than before")
+            raise AssayError(f"an earlier file has another model or vocabulary named {slug!r}")
         self.prompts[prompt] = column.prompt.text
         frame = column.rows.with_columns(column.values.alias(self.choices.number))
         frame = self._numbered(frame) if self.items else frame
@@ -107,7 +107,7 @@ class _Import:
         listed = self.lists.setdefault(self.items, frame["item"])
         if not frame["item"].equals(listed):
             raise AssayError(
-                f"other items, or another order, than in the rest of the list {self.items!r}"
+                f"its items or their order differ from the rest of the list {self.items!r}"
             )
         return frame.with_row_index("item_id")
 
@@ -151,13 +151,13 @@ def import_scores(source: str, run: str, choices: Choices) -> str:
     Raises:
       AssayError: a file that is not in the layout, a number that is missing or not finite, a prompt
         that neither file nor flag says, two files that hold the same result, or other numbers of
-        the same name in the run. Nothing is written.
+        the same name in the run. Nothing is written then.
     """
     paths = files(source)
     if choices.model and len(paths) > 1:
         raise AssayError(
-            f"--model={choices.model!r} with {len(paths)} files; allowed with one: of several, "
-            "each is named after its model"
+            f"--model={choices.model!r} with {len(paths)} files; remove it: of several, each "
+            "file is named after its model"
         )
     gathered = _Import(choices=choices, items=_list_name(source, choices))
     with progress(len(paths), "files", what="reading", delay_s=5) as bar:
@@ -188,9 +188,7 @@ def _admit_model(folder: RunFolder, slug: str, entry: Json) -> None:
     if present is None or not same or present.get("vocab") is None:
         folder.admit("models", slug, entry)
     elif entry["vocab"] not in (None, present["vocab"]):
-        raise AssayError(
-            f"run {folder.run}: model {slug!r} is there already with another vocabulary"
-        )
+        raise AssayError(f"run {folder.run}: model {slug!r} already has another vocabulary")
 
 
 def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:
@@ -200,7 +198,6 @@ def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, all
         return False
     if humans is None or not there.equals(humans):
         raise AssayError(
-            f"run {run}: other human scores of the list {name!r} are there already; "
-            f"allowed: {allowed}"
+            f"run {run}: other human scores of the list {name!r} already exist; allowed: {allowed}"
         )
     return True

@@ -31,20 +31,19 @@ _SHOWN = 5  # tokens per end
 MODELS: Flags = {
     "checkpoint": (
         [],
-        "Models to score, comma-separated: checkpoints, models' folders or hub ids. They are run "
-        "in float32 on a CPU, elsewhere in bfloat16, or in float16 where they are stored in it; "
-        "--config.dtype names another.",
+        "Models, as arguments or comma-separated: checkpoints, folders that transformers or TRL "
+        "saved, or hub ids.",
     ),
 }
-PROMPT: Flags = {"prompt": ((), "A prompt of your own instead of --config.prompts")}
-RUN: Flags = {"run": (None, "A run folder, new or to be continued or added to.")}
+PROMPT: Flags = {"prompt": ((), "Your own question, instead of --config.prompts")}
+RUN: Flags = {"run": (None, "Folder for the results, new or an earlier one to continue or add to.")}
 # Of commands that score models into a run, by several processes too.
 FLAGS = (MODELS, RUN, PROMPT, WAIT, joining.FLAGS)
 REWARD_OF: Flags = {
     "reward-of": (
         [],
-        "<policy>,<reference>: instead of --checkpoint, two language models; the reward of a reply "
-        "is β (log π - log π_ref), as of DPO (docs/implicit-rewards.md).",
+        "<policy>,<reference>: two language models instead of --checkpoint; the reward of a reply "
+        "is DPO's β (log π - log π_ref) (docs/implicit-rewards.md).",
     ),
 }
 
@@ -53,7 +52,7 @@ def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, the checkpoints and the prompts (id -> text) of the command line."""
     for key in keys_set(given):
         if key == "beta" or (key == "form" and "beta" in given.config):
-            raise AssayError(f"{key}={given.config[key]!r}: a setting of --reward-of alone")
+            raise AssayError(f"{key}={given.config[key]!r}: allowed only with --reward-of")
     run = paths(given, "run")[0]
     asked = prompts(given)
     return run, models_given(given), asked

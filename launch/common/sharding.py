@@ -13,8 +13,8 @@ from launch.common.command import Flags, Given
 SHARD: Flags = {
     "shard": (
         None,
-        "k/n: compute the k-th of n shares of the models and prompts, into <run>/shard-k-of-n. "
-        "Give every command the same list.",
+        "k/n: compute only share k of n of the models and prompts, into <run>/shard-k-of-n. "
+        "Give all n commands the same models and prompts.",
     ),
 }
 

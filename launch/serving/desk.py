@@ -1,6 +1,6 @@
 """One computation at a time: a queue, and the thread that works through it.
 
-Between two steps of a computation it does what is quick, and stops what nobody waits for any more.
+Between two steps of a computation it runs short jobs, and stops those that nobody waits for.
 """
 
 import collections
@@ -29,7 +29,7 @@ class Job:
     work: Callable[["Job"], object] | None
     # Takes the name and the data of each event; called by the thread of the desk. Any: JSON.
     listener: Callable[[str, dict[str, Any]], object]
-    # What is short, and is done before, between two steps of whatever is computed then.
+    # A short job, run before `work`, between two steps of the current long job.
     first: Callable[["Job"], object] | None = None
     _cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)
 
@@ -65,7 +65,7 @@ class Desk:
         with self._changed:
             queues = [self._quick] * bool(job.first) + [self._waiting] * bool(job.work)
             if self._closed or any(len(queue) >= WAITING for queue in queues):
-                raise AssayError(f"{WAITING} computations are waiting; allowed: try again later")
+                raise AssayError(f"{WAITING} computations are waiting; try again later")
             for queue in queues:
                 queue.append(job)
             self._tell_places()
@@ -81,7 +81,7 @@ class Desk:
             self._tell_places()
 
     def between(self, job: Job) -> None:
-        """Between two steps of a computation: does what is short; raises Cancelled if it ends."""
+        """Between two steps of a computation: runs short jobs; raises Cancelled if it ends."""
         job.check()
         while True:
             with self._changed:

@@ -56,7 +56,7 @@ class Model:
     """A model on devices, ready to answer."""
 
     checkpoint: Checkpoint
-    scorer: RewardScorer  # as of a sweep
+    scorer: RewardScorer  # as in a sweep
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, loaded: RewardScorer) -> "Model":
@@ -97,7 +97,7 @@ def _with_columns(checkpoint: Checkpoint, scorer: RewardScorer, objectives: str)
 
 @dataclasses.dataclass(frozen=True)
 class Held(RewardScorer):
-    """The scorer of a sweep whose numbers are there already; the self-check computes its own."""
+    """The scorer of a sweep whose numbers are already known; the self-check computes its own."""
 
     numbers: np.ndarray  # float32 [1, V]
 

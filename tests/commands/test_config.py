@@ -102,6 +102,21 @@ def test_help_says_what_each_setting_means(name, capsys):
         assert f"{key}.<key>" in listed or {*inner} <= {*listed}, key
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_first_screen_of_help_explains_the_flags_of_its_examples(name, capsys):
+    assert main([name, "--help"]) == 0
+    screen = "\n".join(capsys.readouterr().out.splitlines()[:24])
+    examples = re.findall(rf"^  assay {name}\b(.*)$", screen, re.M)
+    explained = re.findall(r"^  --(?:\[no\])?([\w.-]+): ", screen, re.M)
+    assert examples and {*re.findall(r"--([\w.-]+)", " ".join(examples))} <= {*explained}
+
+
+def test_help_says_which_flags_may_be_repeated(capsys):
+    assert main(["sweep", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^  --(\w+): .*\(repeatable\)$", shown, re.M) == ["prompt"]
+
+
 def test_with_json_an_error_is_an_object_too(command):
     done = command("verify", "--json", "--run=")
     assert done.code == 2 and len(done.out) == len(done.err) == 1

@@ -1,7 +1,5 @@
 """`import_scores`: scores come back as they were released, or are refused in one line."""
 
-import re
-
 import numpy as np
 import polars as pl
 import pytest
@@ -225,12 +223,12 @@ def test_bad_files_are_one_line_and_nothing_is_written(
 def test_a_bad_file_among_good_ones_writes_nothing(source, tmp_path):
     folder = source(ELO, "best.csv").parent
     for text, message in {
-        ELO.replace("null", "peace"): "worst.csv: other human",
+        ELO.replace("null", "peace"): "worst.csv: .*human",
         ELO.replace("4e1", "x"): "worst.csv: column 'Org/Model.B_v2', row 2: 'x'",
-        "item,Org/Model-A\nnull,1\nWater,2\n007,3\n": "worst.csv: other items",
+        "item,Org/Model-A\nnull,1\nWater,2\n007,3\n": "worst.csv: .*items",
     }.items():
         source(text, "worst.csv")
-        with pytest.raises(AssayError, match=re.escape(message)):
+        with pytest.raises(AssayError, match=message):
             import_one(folder, tmp_path / "run", "items", items="words")
         assert not (tmp_path / "run").exists()
 
