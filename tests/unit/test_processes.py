@@ -98,13 +98,13 @@ FAULTS = {
     ),
     "a signal": (
         "processes.agree('starts', 1)\nif index: os.kill(os.getpid(), 15)\ntime.sleep(100)",
-        (143, "process 1 of 2 (HOST): stopped by SIGTERM"),
+        (143, "process 1 of 2 (HOST): stopped by SIGTERM; run it again to go on"),
     ),
     "Ctrl-C while it waits for another": (
         "import threading\n"
         "if not index: time.sleep(100)\n"
         "threading.Timer(1, os.kill, (os.getpid(), 2)).start()\nprocesses.agree('starts', 1)",
-        (130, "process 1 of 2 (HOST): interrupted"),
+        (130, "process 1 of 2 (HOST): interrupted; run it again to go on"),
     ),
 }
 
