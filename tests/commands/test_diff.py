@@ -58,7 +58,7 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     flags = [f"--before={model.path}", f"--after={model.path}"]
     flags += [f"--report={tmp_path / 'report'}", f"--run={tmp_path / 'runs'}"]
     flags += ["--config.prompts=greatest", *FAST]
-    assert "2 times" in command("diff", *flags).fine().err[0]
+    assert " by 2 (" in command("diff", *flags).fine().err[0]
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     assert table["of"].to_list() == ["change", "noise: after in float32 and bfloat16 (noise)"]
     change, noise = table["mean_shift"]
@@ -78,7 +78,7 @@ def test_the_sweep_that_measures_the_noise_may_be_shorter_or_left_out(
     flags = [f"--before={model.path}", f"--after={model.path}", f"--run={tmp_path / 'runs'}"]
     flags += [f"--report={tmp_path / 'report'}", "--config.prompts=greatest,worst", *FAST]
     done = command("diff", *flags, f"--config.noise={noise}").fine()
-    assert ("1.5 times" in done.err[0]) is (noise == "one")
+    assert (" by 1.5 (" in done.err[0]) is (noise == "one")
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     assert table.filter(pl.col("of") != "change")["prompt"].to_list() == measured
     assert (tmp_path / "runs" / "noise").exists() is bool(measured)

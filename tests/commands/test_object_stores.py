@@ -51,8 +51,10 @@ class Store:
 
     def objects(self, folder: str) -> dict[str, bytes]:
         """Path below a folder -> bytes."""
-        read = {key: self._s3.get_object(Bucket=BUCKET, Key=key) for key in self.keys(f"{folder}/")}
-        return {key.removeprefix(f"{folder}/"): each["Body"].read() for key, each in read.items()}
+        return {k.removeprefix(f"{folder}/"): self.read(k) for k in self.keys(f"{folder}/")}
+
+    def read(self, key: str) -> bytes:
+        return self._s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +93,11 @@ def timeless(files):
 
 @pytest.fixture
 def killed_sweep(store, tmp_path):
-    """Kills a sweep into a store after its first part; returns the number of parts it wrote."""
+    """Kills a sweep into a store after its first part; returns how many its results name."""
 
     def parts(run):
-        return [key for key in store.keys(run) if "part-" in key]
+        results = [key for key in store.keys(run) if key.endswith("result.json")]
+        return sum(len(json.loads(store.read(key))["parts"]) for key in results)
 
     def kill(checkpoint, run):
         compiled = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
@@ -110,7 +113,7 @@ def killed_sweep(store, tmp_path):
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-        return len(parts(run))
+        return parts(run)
 
     return kill
 
