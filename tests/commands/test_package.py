@@ -144,7 +144,7 @@ def test_an_installed_wheel_reports_and_shows_its_demo_from_another_folder(wheel
     assert all(path.startswith(str(tmp_path / "site")) for path in where.split())
     command = tmp_path / "site/bin/assay"
     assert installed(command, "--version") == f"assay {PROJECT['version']}"
-    flags = ["--config=report.py:elo", "--config.prompts=greatest", "--config.step_size=64"]
+    flags = ["--config.prompts=greatest", "--config.step_size=64"]
     draws = [f"--config.analyze.options.{key}=99" for key in ("permutations", "bootstraps")]
     said = installed(command, "report", "output/final", *flags, *draws).splitlines()
     assert [line.split()[0] for line in said] == ["output-final,", "highest", "lowest", "report:"]

@@ -32,9 +32,9 @@ def test_the_example_of_the_documentation_is_what_the_command_prints(command):
     name, *arguments = shlex.split(shell)
     done = command(arguments[0], *arguments[1:])
     assert name == "assay"
-    shown, printed = text.splitlines(), "\n".join(done.out).splitlines()
-    assert [line.rstrip() for line in shown] == [line.rstrip() for line in printed[: len(shown)]]
-    assert printed[-1].startswith("here (cpu): ")
+    shown = text.split()  # the page wraps its lines
+    assert "\n".join(done.out).split()[: len(shown)] == shown
+    assert "\n".join(done.out).splitlines()[-1].startswith("here (cpu): ")
 
 
 @pytest.mark.parametrize("slug", ["grm-gemma2-2b-rewardmodel-ft", "qrm-llama3.1-8b"])

@@ -66,7 +66,8 @@ def test_a_block_of_the_first_pages_runs_as_it_is_written(language, block, clone
 
 
 def _shell(block: str) -> None:
-    lines = [words for line in block.splitlines() if (words := shlex.split(line, comments=True))]
+    whole = block.replace("\\\n", " ").splitlines()
+    lines = [words for line in whole if (words := shlex.split(line, comments=True))]
     unknown = [words for words in lines if words[0] not in (".", "assay", "make")]
     assert not unknown, f"no test runs {unknown}"
     left_out = ("VENV", "PYTHON", "VIRTUAL_ENV")  # of the make that runs the tests
