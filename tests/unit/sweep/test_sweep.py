@@ -216,6 +216,6 @@ def test_a_run_of_an_earlier_release_is_not_added_to(run, tiny, checkpoint):
     run.edit(lambda content: content["models"]["tiny"].pop("conversion"))
     before = run.hashes()
     for model in (tiny, checkpoint("other", head_seed=3)):
-        with pytest.raises(AssayError, match=r"model 'tiny' "):
+        with pytest.raises(AssayError, match=r"model 'tiny'"):
             run.sweep([model], {"worst": "What is worst?"})
     assert run.hashes() == before
