@@ -50,6 +50,6 @@ def test_the_lines_that_make_a_file_make_it(folder):
 
 def test_a_sentencepiece_model_alone_names_the_extra(folder):
     (folder / "tokenizer.json").rename(folder / "tokenizer.model")
-    message = r"tokenizer\.model; .*'assay\[sentencepiece\]'"
+    message = r"tokenizer\.model; .*\[sentencepiece\]"
     with pytest.raises(AssayError, match=message):
         load_tokenizer(folder)
