@@ -64,6 +64,6 @@ def test_a_part_that_is_missing_is_computed_again_and_nothing_else(first, argume
     before = {path: path.stat().st_mtime_ns for path in (first / "run").rglob("part-*")}
     lost.unlink()
     assert demo.main(arguments) == 0
-    assert "7/7 writing" in capfd.readouterr().err
+    assert "6/6 writing" in capfd.readouterr().err
     after = {path: path.stat().st_mtime_ns for path in (first / "run").rglob("part-*")}
     assert {path for path in before if before[path] != after[path]} == {lost}
