@@ -3,9 +3,11 @@
 import contextlib
 import dataclasses
 import importlib
+import shutil
 import threading
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from tests.support import charts
 
@@ -25,6 +27,15 @@ class Done:
         """The line of a command that refused its input and did nothing else."""
         assert (self.code, self.out, len(self.err)) == (2, [], 1), self
         return self.err[0]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("needs chromium or google-chrome on PATH, and there is none")
+    with sync_playwright() as playwright:  # root needs the flag
+        yield playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """The page of a report in a real browser: its first screen, a word that is looked up, print."""
 
-import shutil
-
 import numpy as np
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import analysis
 from analysis.chapters import tokens
@@ -32,17 +30,12 @@ def address(tmp_path_factory):
 
 
 @pytest.fixture
-def page(address):
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("needs chromium or google-chrome on PATH, and there is none")
-    with sync_playwright() as playwright:  # root needs the flag
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(120_000)
-        page.goto(address)
-        yield page
-        browser.close()
+def page(chromium, address):
+    page = chromium.new_page()
+    page.set_default_timeout(120_000)
+    page.goto(address)
+    yield page
+    page.close()
 
 
 def test_a_word_has_a_bar_for_each_model_and_question(page):

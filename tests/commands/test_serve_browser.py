@@ -3,12 +3,11 @@
 import contextlib
 import itertools
 import re
-import shutil
 import threading
 
 import pytest
 import scipy.stats
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from launch.serving.desk import Job
 from launch.serving.explorer import Explorer
@@ -18,21 +17,11 @@ from tests.support.sweeps import SIZE
 
 pytestmark = pytest.mark.slow
 
-NO_BROWSER = "needs chromium or google-chrome on PATH, and there is none"
 QUESTION = "What is the greatest thing?"
 HOSTILE = "<img src=x onerror=ran=1>{{7*7}}"
 ALL = f"{SIZE} of {SIZE} tokens"
 FIRST = re.compile(rf"^[1-9]\d* of {SIZE} tokens")
 expect.set_options(timeout=120_000)  # what is compiled first, on a machine that may be busy
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip(NO_BROWSER)
-    with sync_playwright() as playwright:  # root needs the flag
-        yield playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
 
 
 @pytest.fixture
