@@ -37,8 +37,9 @@ def flags(checkpoint):
 def sweeping(flags, tmp_path):
     """Number of processes -> that sweep, started."""
 
-    def start(count, **how):
-        return processes.running("launch.sweep", count, *flags, f"--run={tmp_path}/run", **how)
+    def start(count, *more, **how):
+        run = f"--run={tmp_path}/run"
+        return processes.running("launch.sweep", count, *flags, run, *more, **how)
 
     return start
 
@@ -155,3 +156,22 @@ def test_models_that_fail_do_not_stop_the_others_of_several_processes(
     ours = {path: sha for path, sha in run.hashes().items() if "model=tiny" in path}
     assert ours == alone.hashes()
     assert run.results()["scores/model=tiny/prompt=greatest"].complete
+
+
+FULL = """
+from engine.scoring.reward_passes import RewardScorer
+right = RewardScorer.score
+def score(scorer, *part):
+    if not processes.writes():
+        raise MemoryError
+    return right(scorer, *part)
+RewardScorer.score = score
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_out_of_memory_ends_the_others_and_no_step_is_halved(sweeping):
+    with sweeping(2, "--config.step_size=auto", patch=FULL) as started:
+        ended = started.wait()
+    pattern = rf"process 1 of 2 \({HOST}\): .*out of memory.*"
+    assert_one_line_each(ended, 2, pattern)
