@@ -5,6 +5,7 @@ To add one: write the module, and put it into a group below.
 
 from analysis.chapters import (
     agreement,
+    calibration,
     categories,
     distributions,
     explained,
@@ -17,6 +18,7 @@ from analysis.chapters import (
     logprobs,
     model_list,
     objectives,
+    pair_features,
     pairs,
     policies,
     published,
@@ -39,7 +41,13 @@ GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
     (
         "lists",
         "Lists and people",
-        (pairs.ANALYSIS, items.ANALYSIS, humans.ANALYSIS),
+        (
+            pairs.ANALYSIS,
+            pair_features.ANALYSIS,
+            calibration.ANALYSIS,
+            items.ANALYSIS,
+            humans.ANALYSIS,
+        ),
     ),
     (
         "replies",

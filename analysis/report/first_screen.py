@@ -22,7 +22,8 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
       For each prompt its id (`prompt`), its words (`text`), a panel for each model shown (`panels`)
       and the number of models that are not shown (`more`). A panel has: `model` (slug); `highest`
       and `lowest`, words with the extreme one first; `bars`, heights of a histogram of all rewards,
-      from 0 to 1, whose ends are `least` and `most`; `top` and `bottom`, the tokens with the
+      from 0 to 1, whose ends are `least` and `most`; `noise`, the gap below which two rewards are
+      the same but for the noise of computing them, or None; `top` and `bottom`, the tokens with the
       extreme rewards of all (`token`; `mark`, why it is none of the words, or ""), or None where a
       word has that reward. A word has: `token`, as the tokenizer spells it;
       `reward`; `percentile`, the share of the tokens that score lower, in percent, ties counted
@@ -61,6 +62,7 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
     shown = words.join(scored, on="token_id")
     middle = float(np.median(rewards))
     counts, _ = np.histogram(rewards, bins=_BARS)
+    check = study.run.results[model, prompt].self_check
     highest, lowest = (_ends(shown, middle, highest=side) for side in (True, False))
     return {
         "model": model,
@@ -71,6 +73,7 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
         "bars": [float(count) for count in counts / max(counts.max(), 1)],
         "least": float(rewards.min()),
         "most": float(rewards.max()),
+        "noise": check and check.noise,
     }
 
 

@@ -202,10 +202,12 @@ REFUSED = {
     ),
     "half of a pair": ({"prompt": "a", "rejected_response": "b"}, "no column 'chosen'"),
     "two pairs": ({**PAIR, "rejected_response": "b"}, "chosen, rejected, rejected_response"),
-    "replies of RewardBench 2": (
-        {"prompt": "a", "chosen": ["b"], "rejected": ["c", "d"]},
-        "chosen: a list",
+    "replies of which one is none": (
+        {"prompt": "a", "chosen": ["b"], "rejected": ["c", None]},
+        "rejected: a list",
     ),
+    "no reply": ({"prompt": "a", "chosen": [], "rejected": ["c"]}, "chosen: neither text"),
+    "a list of replies that are no pair": ({"prompt": "a", "reply": ["b", "c"]}, "reply: a list"),
     "the messages themselves as a variable": (
         {**PAIR, "chat_template_kwargs": {"messages": []}},
         "chat_template_kwargs: messages",
@@ -218,6 +220,14 @@ def test_what_would_not_be_scored_is_refused(name):
     row, why = REFUSED[name]
     with pytest.raises(AssayError, match=re.escape(why)):
         read(row)
+
+
+def test_a_row_may_have_several_replies_of_a_side():
+    """As those of RewardBench 2; each is a conversation with the row's prompt and labels."""
+    table, _ = read({"prompt": "a", "chosen": ["b"], "rejected": ["c", "d"], "system": "s"})
+    assert table.select("row", "side").rows() == [(1, "chosen"), (1, "rejected"), (1, "rejected")]
+    said = [[message["content"] for message in messages] for messages in table["messages"]]
+    assert said == [["s", "a", "b"], ["s", "a", "c"], ["s", "a", "d"]]
 
 
 def test_numbers_and_what_the_conversation_says_are_no_reason_to_refuse():
