@@ -25,11 +25,11 @@ from analysis.study import Analysis, Study, Table, table
 from analysis.words.stems import dense_numbers
 
 LEAST = 20  # Pairs that differ in a feature, and replies with a word.
-MOST_WORDS = 200  # The most frequent ones.
+MOST_WORDS = 100  # The most frequent ones.
 _WORD = r"[\p{L}\p{M}][\p{L}\p{M}'’-]*"
 _FIRST = rf"^\s*({_WORD}|\d+|[^\w\s]+)"
 LONGER = "is longer"
-# Feature -> what is counted in both replies.
+# Feature -> what is counted in both replies; "": characters.
 COUNTS = {
     "has more bullets": r"(?m)^[ \t]*[-*•+] ",
     "has more headings": r"(?m)^#{1,6} ",
@@ -39,7 +39,7 @@ COUNTS = {
     "has more question marks": r"\?",
     "has more exclamation marks": "!",
     "has more line ends": r"\n",
-    LONGER: r"(?s).",
+    LONGER: "",
 }
 _NO_WORDS = (
     "Words of pairs stand beside their rewards where a run holds pairs and a sweep: at least "
@@ -158,9 +158,10 @@ def _differing(part: pl.DataFrame) -> Iterator[tuple[str, Array, Array]]:
     last = of(held).with_columns(feature=pl.format("has the word “{}”", "feature"))
     seen = set[tuple[bytes, bytes]]()
     for frame in (first, *counted, last):
-        known = frame.filter(pl.col("sign") != 0).sort("pair").group_by("feature")
+        differ = frame.filter(pl.col("sign") != 0)
+        known = differ.filter(pl.len().over("feature") >= LEAST).sort("pair").group_by("feature")
         every = sorted(known, key=lambda one: (-one[1].height, one[0]))
-        for (feature,), rows in [one for one in every if one[1].height >= LEAST][:MOST_WORDS]:
+        for (feature,), rows in every[:MOST_WORDS]:
             at, sign = rows["pair"].to_numpy(), rows["sign"].sign().cast(pl.Int64).to_numpy()
             if (key := (at.tobytes(), sign.tobytes())) not in seen or feature == LONGER:
                 seen.add(key)
@@ -168,7 +169,8 @@ def _differing(part: pl.DataFrame) -> Iterator[tuple[str, Array, Array]]:
 
 
 def _count(side: str, pattern: str) -> pl.Expr:
-    return pl.col(side).str.count_matches(pattern).cast(pl.Int64)
+    text = pl.col(side).str
+    return (text.count_matches(pattern) if pattern else text.len_chars()).cast(pl.Int64)
 
 
 def _words(side: str) -> pl.Expr:
