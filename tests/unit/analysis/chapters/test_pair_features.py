@@ -31,8 +31,9 @@ def written(rng, count, words=WORDS):
     return texts, np.dstack([marks, np.log2(size)])
 
 
-def judged(rng, texts, features, people, model):
-    """The pairs as `pairs.pairs` returns them, by two tastes for the features and one quality."""
+def judged(rng, replies, people, model):
+    """Pairs of what `written` returns, as `pairs.pairs` has them; two tastes and one quality."""
+    texts, features = replies
     quality = rng.normal(size=features.shape[:2])
     value, reward = (
         features @ taste + quality + 0.7 * rng.normal(size=quality.shape)
@@ -55,7 +56,7 @@ def judged(rng, texts, features, people, model):
 
 @pytest.mark.parametrize("people", [0 * TASTE, 0.3 * TASTE], ids=["model", "both"])
 def test_three_planted_tastes_stand_first_and_alone(rng, people):
-    table = chapter.features("own", judged(rng, *written(rng, 800), people, TASTE))
+    table = chapter.features("own", judged(rng, written(rng, 800), people, TASTE))
     assert sorted(table["feature"][:3]) == PLANTED
     assert sorted(chapter.sure(table)["feature"]) == PLANTED
     assert table.height > 20
@@ -64,13 +65,13 @@ def test_three_planted_tastes_stand_first_and_alone(rng, people):
 def test_tastes_of_people_that_the_model_shares_or_lacks_are_no_finding(rng):
     """It has random errors, and so it prefers all of them less often than people do."""
     for model in (TASTE, 0 * TASTE):
-        table = chapter.features("own", judged(rng, *written(rng, 800), TASTE, model))
+        table = chapter.features("own", judged(rng, written(rng, 800), TASTE, model))
         assert not chapter.sure(table).height
 
 
 def test_models_without_a_taste_have_a_sure_one_in_fewer_than_5_of_100_cases(rng):
     """200 models on the same pairs, which judge a fifth of them wrong."""
-    part = judged(rng, *written(rng, 120, WORDS[:3]), 0 * TASTE, 0 * TASTE)
+    part = judged(rng, written(rng, 120, WORDS[:3]), 0 * TASTE, 0 * TASTE)
     size, wrong = rng.exponential(size=(200, 120)), rng.random((200, 120)) < 0.2
     margins = zip(range(200), np.where(wrong, -size, size), strict=True)
     each = [part.with_columns(model=pl.lit(f"m{m}"), margin=pl.Series(x)) for m, x in margins]
@@ -80,7 +81,7 @@ def test_models_without_a_taste_have_a_sure_one_in_fewer_than_5_of_100_cases(rng
 
 
 def test_the_numbers_of_a_feature_are_those_of_a_loop(rng):
-    part = judged(rng, *written(rng, 90), TASTE, TASTE)
+    part = judged(rng, written(rng, 90), TASTE, TASTE)
     (row,) = chapter.features("own", part).filter(feature="has more bullets").to_dicts()
     people, model = [], []
     for one in part.to_dicts():
