@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import analysis
+from analysis.chapters import calibration, pair_features
 from analysis.chapters import pairs as chapter
 from analysis.measures import pairs
 from analysis.report import facts, write_report
@@ -233,7 +234,8 @@ def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, 
     place = result.run / schema.rendered_path(result.path)
     place.write_text(f"user {EVIL}⟦.⟧", encoding="utf-8")
     report = tmp_path / "report"
-    written = write_report(run, report, {}, settings, chapters=[chapter.ANALYSIS])
+    chapters = [each.ANALYSIS for each in (chapter, pair_features, calibration)]
+    written = write_report(run, report, {}, settings, chapters=chapters)
     page = written.read_text(encoding="utf-8")
     assert EVIL not in page
     assert f"user {escape(EVIL)}⟦.⟧" in page
