@@ -47,8 +47,8 @@ def setting(
       default: of an instance; a field without one must be given.
       command: the default on the command line, where its form differs; None: a method's default.
       like: the command whose settings it holds, which `--help` names instead of listing them.
-      identity: whether it changes what the numbers of a result mean (`identity_of`); such a field
-        of a sweep has one of its name in `engine.runs.identity.Identity`.
+      identity: whether it changes what the numbers of a result mean (`settings_identity`); such a
+        field of a sweep has one of its name in `engine.runs.identity.Identity`.
     """
     shown = default if command is _NONE else command
     said = f"{text}; `{like} --help` lists them." if like else text
@@ -59,7 +59,7 @@ def setting(
 
 
 # Any: settings are of several types.
-def identity_of(settings: Any) -> dict[str, Any]:
+def settings_identity(settings: Any) -> dict[str, Any]:
     """The settings that decide what a result means; results that differ in one never mix."""
     return {
         field.name: getattr(settings, field.name)

@@ -22,7 +22,7 @@ def analyze(given: command.Given) -> command.CommandResult:
     settings = reporting.settings_of(given.config)
     runs = [storage.path_of(run) for run in command.paths(given, "run")]
     target = storage.path_of(command.paths(given, "report")[0])
-    page = reporting.write_report(runs, target, settings)
+    page = reporting.report_on(runs, target, settings)
     return command.CommandResult(f"report: {page}", lambda: {"page": str(page)})
 
 

@@ -135,14 +135,14 @@ def search(work: Demo, say: Say) -> None:
         work.new += sum(one.new for one in found)
 
 
-def write_report(work: Demo, say: Say) -> None:
+def analyze(work: Demo, say: Say) -> None:
     """Writes the report, if anything is new."""
     target = work.root / "report"
     if not work.new and (target / "index.html").exists():
         say(f"keeping {target}: nothing new was scored (remove it to write it again)")
         return
     say(f"writing {target}")
-    reporting.write_report([epath.Path(work.run)], epath.Path(target))
+    reporting.report_on([epath.Path(work.run)], epath.Path(target))
 
 
 STEPS: Sequence[pipeline.Step[Demo]] = (
@@ -152,7 +152,7 @@ STEPS: Sequence[pipeline.Step[Demo]] = (
     pipeline.score,
     pipeline.logprobs,
     search,
-    write_report,
+    analyze,
 )
 
 

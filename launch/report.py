@@ -124,11 +124,11 @@ def convert(work: Report, say: Say) -> None:
     work.settle()
 
 
-def write_report(work: Report, say: Say) -> None:
+def analyze(work: Report, say: Say) -> None:
     """Writes the report."""
     target = work.root / "report"
     say(f"writing {target}")
-    work.page = reporting.write_report([storage.path_of(work.run)], target, work.analyze)
+    work.page = reporting.report_on([storage.path_of(work.run)], target, work.analyze)
 
 
 STEPS: Sequence[pipeline.Step[Report]] = (
@@ -137,7 +137,7 @@ STEPS: Sequence[pipeline.Step[Report]] = (
     pipeline.score,
     pipeline.judge,
     pipeline.logprobs,
-    write_report,
+    analyze,
 )
 
 

@@ -32,7 +32,7 @@ from engine.runs.identity import Json, from_json, numerics, to_json
 from engine.runs.result import Certificate, SelfCheck
 from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer
-from engine.search import gcg
+from engine.search import gcg, proposals
 from engine.search.gcg import Trace
 from engine.search.objective import (
     BROKEN,
@@ -41,8 +41,7 @@ from engine.search.objective import (
     not_finite,
     score_candidates,
 )
-from engine.settings import DIRECTIONS, SearchSettings
-from engine.settings import identity_of as settings_identity
+from engine.settings import DIRECTIONS, SearchSettings, settings_identity
 from engine.sweep import setup
 from engine.sweep.jobs import Job, identity_of
 from engine.sweep.outcomes import free_models, memory_errors
@@ -96,7 +95,7 @@ def search_sequences(
       AssayError: bad input; a result that the run holds with another identity; a reward that is
         not finite; a self-check beyond tolerance.
     """
-    gcg.first_changes(settings)
+    proposals.first_changes(settings)
     folder = setup.open_run(run, checkpoints, prompts, settings, mesh)
     vocabularies = setup.vocabularies(folder, checkpoints)
     for checkpoint in checkpoints:
@@ -202,7 +201,7 @@ class _Search:
     def check_memory(self, mesh: Mesh) -> None:
         """Raises AssayError if this machine cannot hold the search."""
         objective, settings = self.objective, self.objective.settings
-        first = gcg.first_changes(settings)
+        first = proposals.first_changes(settings)
         work = SearchWork(
             prefix=max(len(split.prefix) for split in objective.prompts),
             own=settings.length + len(objective.suffix),

@@ -1,18 +1,23 @@
 """`--reward-of=<policy>,<reference>`: two language models as one reward model."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from engine.display import counted
 from engine.errors import AssayError
 from engine.lists.files import ConversationList
-from engine.settings import ImplicitSettings, Settings
+from engine.settings import ImplicitSettings, Settings, SweepSettings
 from engine.sweep.logprob_jobs import Pair, sweep_pair
 from launch.common import inputs, scoring, sources
 from launch.common.command import CommandResult, Given, paths, run_lock
 from launch.common.config import keys_set, made
 
 # Settings of rewards that a head reads.
-_OF_HEADS = ("mode", "pooling", "objectives", "lens")
+_OF_HEADS = [
+    field.name
+    for field in dataclasses.fields(SweepSettings)
+    if field not in dataclasses.fields(Settings)
+]
 
 
 def computed(

@@ -18,17 +18,11 @@ from engine.settings import AnalyzeSettings
 from launch.common.config import made
 from launch.common.text import say
 
-_HEADS = {
-    "linear": "linear head",
-    "mlp": "two-layer head",
-    "urm": "head that weights attributes by the reply",
-    "gated": "head that weights objectives by the prompt",
-}
 _REVIEWS = {"rt": "sentences of film reviews", "imdb": "film reviews"}
 _FRAMES = {"both": "praise and blame", "praising": "praise alone"}
 
 
-def write_report(
+def report_on(
     runs: Sequence[epath.Path], target: epath.Path, settings: AnalyzeSettings | None = None
 ) -> epath.Path:
     """Writes the report of some runs, with progress lines on standard error; returns its page.
@@ -78,7 +72,7 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
             base=f"SmolLM2, {model.depth} layers",
             size_b=model.size_b,
             rewardbench_rank=None,
-            about=f"{model.depth} layers of SmolLM2-135M, {_HEADS[model.head]}; trained on "
+            about=f"{model.depth} layers of SmolLM2-135M, {model.head} head; trained on "
             f"{_REVIEWS[model.source]}: {_FRAMES[model.frames]}",
         )
         for slug, model in {**EMBEDDED, SMALL.slug: SMALL}.items()
@@ -87,6 +81,6 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
 
 
 def _about(spec: known_models.ModelSpec) -> str:
-    parts = [f"{spec.base}, {spec.size_b:g}B parameters", _HEADS.get(spec.head, "")]
+    parts = [f"{spec.base}, {spec.size_b:g}B parameters", f"{spec.head} head" * bool(spec.head)]
     parts += [f"trained from {spec.weights}"] if spec.weights else []
     return ", ".join(filter(None, parts))
