@@ -7,9 +7,7 @@ and on no measured time. So equal machines give equal bytes.
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -314,33 +312,3 @@ def admit(
     if check and (reason := refusal(model, dataclasses.replace(work, own=1, step_size=step))):
         raise AssayError(reason)
     return step
-
-
-def check_conversion(model: Model, destination: Path | str | None, cached: int | None) -> None:
-    """Checks host memory and disk before anything is downloaded, read or written.
-
-    The checkpoint goes to `destination`, if it is on a local disk. Weights are fetched into the
-    hub's cache, which holds `cached` bytes of them already; None: none are fetched.
-
-    Raises:
-      AssayError: too little of either.
-    """
-
-    def check(what: str, needed: float, where: str, free: float) -> None:
-        if needed > free:
-            raise AssayError(
-                f"{model.name}: {what} needs {in_words(needed)} of {where}, {in_words(free)} are "
-                f"free; {_WAY_OUT}"
-            )
-
-    check("converting", host_bytes(model), "memory", meshes.free_memory())
-    size, taken = checkpoint_bytes(model), Counter[int]()
-    wanted = [] if destination is None else [("the checkpoint", destination, size)]
-    if cached is not None:
-        from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
-
-        wanted.append(("the download", HF_HUB_CACHE, max(0, size - cached)))
-    for what, folder, more in wanted:
-        disk, free = meshes.free_disk(folder)
-        taken[disk] += more  # both may go to one disk
-        check(what, taken[disk], f"disk at {folder}", free)

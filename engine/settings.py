@@ -371,7 +371,6 @@ class ConvertSettings:
     merge_dtype: str = setting(
         "Precision of an adapter merged into its base: auto (that of the files) or float32.", "auto"
     )
-    check_memory: bool = setting("Refuse to start if host memory or disk do not suffice.", True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

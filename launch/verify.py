@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 from etils import epath
-from ml_collections import ConfigDict
 
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
@@ -46,8 +45,7 @@ def check(given: command.Given) -> command.CommandResult:
         raise AssayError("--rescore and --checkpoint: give both or neither")
     if not storage.is_folder(run):
         raise AssayError(f"run {run}: no such folder")
-    config = ConfigDict({**given.config, "check_memory": True})  # of a conversion
-    models = sources.checkpoints(given.checkpoint, config)
+    models = sources.checkpoints(given.checkpoint, given.config)
     folders = shards.expanded([run], allow_incomplete=False)
     problems: list[str] = []
     text = "\n".join(_checked(folder, models, given, problems) for folder in folders)

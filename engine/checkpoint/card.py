@@ -33,8 +33,6 @@ OTHER_RELEASE = (
     "reward) may differ: convert the model again"
 )
 
-FOLDERS = ("params", "tokenizer")
-
 # Blocks of parameters on disk.
 EMBEDDING, READOUT = "embedding", "readout"
 
@@ -256,20 +254,13 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 
 def refuse_existing(destination: str | os.PathLike[str]) -> None:
-    """Raises AssayError if a file or folder of that name exists.
-
-    In an object store, what an interrupted conversion left does not count: it has no card.
-    """
+    """Raises AssayError for a checkpoint that cannot be made: its name is taken, or of a store."""
     path = storage.path_of(destination)
-    if not storage.exists(path):
-        return
-    if not storage.is_remote(path) or storage.exists(path / CARD):
+    if storage.is_remote(path):
+        allowed = "a folder on a disk, which may be copied into the store"
+        raise AssayError(f"checkpoint {destination}: in an object store; allowed: {allowed}")
+    if storage.exists(path):
         raise AssayError(f"checkpoint {destination}: exists; remove it or name another folder")
-    if strange := sorted(set(storage.names(path)) - set(FOLDERS)):
-        raise AssayError(
-            f"checkpoint {destination}: holds {strange[0]!r}, which no checkpoint does; name "
-            "another folder"
-        )
 
 
 # Any: parsed JSON.

@@ -74,8 +74,7 @@ def resolve_all(
     given = [
         f"convert.{field.name}"
         for field in dataclasses.fields(ConvertSettings)
-        if field.name != "check_memory"  # that of the command, too
-        and getattr(settings.convert, field.name) != field.default
+        if getattr(settings.convert, field.name) != field.default
     ]
     given += ["base"] if settings.base else []
     if given and not others:

@@ -21,13 +21,11 @@ def checkpoints(
 def opened(
     names: Sequence[str], config: ConfigDict, verify: bool | None = None, *, plain: bool = False
 ) -> list[Checkpoint]:
-    """`resolve_all` of a config with `check_memory` and the fields of `SourceSettings`.
+    """`resolve_all` of a config with the fields of `SourceSettings`.
 
     The settings of conversion do not apply to `plain` models.
     """
     chosen = {} if plain else config.convert.to_dict()
-    if not config.check_memory:
-        chosen["check_memory"] = False
     settings = SourceSettings(
         cache=config.cache, base="" if plain else config.base, convert=ConvertSettings(**chosen)
     )
