@@ -6,8 +6,8 @@ Result: <report>/index.html, which opens from disk, with figures/ and tables/. T
 
 import sys
 
+from analysis.settings import AnalyzeSettings
 from engine.runs import storage
-from engine.settings import AnalyzeSettings
 from launch.common import command, reporting
 from launch.common.config import CommandSettings
 

@@ -22,7 +22,7 @@ from engine import programs
 from engine.errors import AssayError
 from engine.lists import files
 from engine.search.run import search_sequences
-from engine.settings import DemoSettings, LogprobSettings
+from engine.settings import LogprobSettings, PromptSettings, SearchSettings, setting
 from launch import pipeline
 from launch.common import command, reporting, scoring, searching
 from launch.common.config import SCORING, CommandSettings, keys_set
@@ -49,6 +49,23 @@ _FLAGS = {
 _SMALL = {"models": SMALL.slug, "root": "out/small", "words": "", "language_model": False}
 _SMALL |= {"searched": 0, "lens": False}
 _KNOWN = {**EMBEDDED, SMALL.slug: SMALL}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoSettings(PromptSettings):
+    """What `assay demo` takes beside the settings of a sweep."""
+
+    root: str = setting("Folder for everything the demo writes.", "out/demo")
+    models: str = setting("Models of demo/embedded_models.py, comma-separated; empty: all.", "")
+    words: str = setting(
+        'CSV of words to score under `word_prompts` (column `word`); "": none. By default the '
+        "built-in word categories.",
+        "categories",
+    )
+    word_prompts: str = setting("Ids of the prompts for the words, comma-separated.", "")
+    language_model: bool = setting("Also score the language model behind the models.", True)
+    searched: int = setting("Number of models to search, from the first; 0 = none.", 1)
+    search: SearchSettings = setting("Settings of the search", like="assay search")
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -17,12 +17,13 @@ from etils import epath
 
 import analysis
 from analysis.report import facts
+from analysis.settings import AnalyzeSettings
 from configs import known_models
 from engine.checkpoint.card import LANGUAGE
 from engine.display import counted
 from engine.errors import AssayError
 from engine.runs import storage
-from engine.settings import AnalyzeSettings, LogprobSettings, PromptSettings, ReportSettings
+from engine.settings import LogprobSettings, PromptSettings
 from engine.sources.resolve import name_of, with_distinct_names
 from launch import pipeline
 from launch.common import (
@@ -33,6 +34,7 @@ from launch.common import (
     sources,
 )
 from launch.common.config import SCORING_ANY, CommandSettings
+from launch.common.reporting import ReportSettings
 from launch.pipeline import Say
 
 _NAMED = 3  # models whose names the default of --out holds

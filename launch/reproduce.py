@@ -24,18 +24,13 @@ from engine.errors import AssayError
 from engine.lists.files import list_name
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
-from engine.settings import (
-    ConvertSettings,
-    PromptSettings,
-    ReportSettings,
-    SweepSettings,
-    check_choice,
-)
+from engine.settings import ConvertSettings, PromptSettings, SweepSettings, check_choice
 from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import command, reporting, scoring, sources
 from launch.common.config import SCORING, CommandSettings
 from launch.common.released_files import people, read
 from launch.common.released_scores import has_human_ranks
+from launch.common.reporting import ReportSettings
 from launch.common.text import one_line, say
 
 _ITEMS = "elo_greatest"  # prompt of the items

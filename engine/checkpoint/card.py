@@ -28,11 +28,6 @@ from engine.text.tokenizer import candidate_ids, load_tokenizer
 CARD = "model.json"
 VERSION = schema.CONVERSION
 
-OTHER_RELEASE = (
-    "another release of Assay converted it, whose conventions (tokenizer, date, position of the "
-    "reward) may differ: convert the model again"
-)
-
 # Blocks of parameters on disk.
 EMBEDDING, READOUT = "embedding", "readout"
 
@@ -154,7 +149,11 @@ class Card:
                 f"damaged, no JSON object ({error}); convert the model again"
             ) from error
         if (version := fields.get("version")) != VERSION:
-            raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_RELEASE}")
+            raise AssayError(
+                f"version={version!r}; allowed: {VERSION}; another release of Assay converted it, "
+                "whose conventions (tokenizer, date, position of the reward) may differ: convert "
+                "the model again"
+            )
         if fields.pop("sha256", None) != _sha256(fields):
             raise AssayError("damaged, its contents are not those that were written (sha256)")
         language = fields["head"]["kind"] == OutputConfig.kind

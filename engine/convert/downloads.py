@@ -32,7 +32,7 @@ def snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path
       AssayError: the files cannot be had; the message says why, and what to do.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()  # of small files
     with _downloading(source, revision):
@@ -45,7 +45,7 @@ def download(source: str, commit: str, names: Sequence[str]) -> None:
     Raises AssayError as `snapshot`.
     """
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.utils import enable_progress_bars
+    from huggingface_hub.utils.tqdm import enable_progress_bars
 
     if processes.writes():
         enable_progress_bars()

@@ -19,7 +19,6 @@ from engine.runs import lock, schema, storage
 from engine.runs.identity import Identity, Json, changes, from_json, sealed, to_json, unsealed
 from engine.runs.result import AGAIN, Result, RunError, from_parquet, to_parquet
 
-OLDER = "made by an older version of Assay; run its commands again in another folder"
 _KINDS = ("models", "prompts", "lists")  # what results refer to by name
 _TABLE = re.compile(r"(vocab|(items|conversations)/[\w.-]+)/[\w.-]+\.parquet")  # inside the run
 
@@ -113,8 +112,6 @@ class RunFolder:
         else:
             tops = {name.partition("/")[0] for name in folder.files} - {lock.NAME}
             known = {*schema.COLUMNS, schema.VOCAB_DIR}
-            if schema.EARLIER in tops:
-                raise RunError(f"{path}: {OLDER}")
             if not all(name in known or storage.is_temporary(path / name) for name in tops):
                 raise AssayError(f"run {path}: not empty and holds no {schema.RUN}")
         folder._read_results()
@@ -135,8 +132,6 @@ class RunFolder:
         folder = cls(run=run, files=frozenset(storage.tree(run)))
         if schema.RUN not in folder.files:
             inside = f"it holds no {schema.RUN}" if storage.is_folder(run) else "no such folder"
-            if schema.EARLIER in folder.files:
-                raise RunError(f"{run}: {OLDER}")
             if any(name.endswith(f"/{schema.RESULT}") for name in folder.files):
                 inside += ", but results; run their commands again, which find them"
             why = "a file" if storage.is_file(run) else inside

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from engine import mesh as meshes
 from engine import processes
-from engine.checkpoint.card import OTHER_RELEASE, REWARD, VERSION, Card, Checkpoint
+from engine.checkpoint.card import REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
 from engine.planning import DeviceRoom
 from engine.runs import lock, schema, storage
@@ -88,7 +88,6 @@ def open_run(
         raise AssayError(f"model {min(repeated)!r} was given twice; slugs must differ")
     if not checkpoints or not has_prompts:
         raise AssayError("nothing to score; give at least one checkpoint and one prompt")
-    _check_release(folder)
     for checkpoint in checkpoints:
         checkpoint.expect(kind)
         admit_model(folder, checkpoint.card.slug, model_entry(checkpoint.card))
@@ -295,15 +294,6 @@ def _code_hash() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def _check_release(folder: RunFolder) -> None:
-    """Raises AssayError for a run with models of another release's conversion."""
-    for slug, entry in folder.models.items():
-        if entry.get("decoder_hash") and entry.get("conversion") != VERSION:  # else imported
-            raise AssayError(
-                f"run {folder.run}: model {slug!r}: {OTHER_RELEASE}, and use another run folder"
-            )
 
 
 def admit_model(folder: RunFolder, slug: str, entry: Json) -> None:

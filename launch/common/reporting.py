@@ -1,5 +1,6 @@
 """Settings of a report, and the call that launch.analyze and launch.demo share."""
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 
@@ -9,17 +10,25 @@ from ml_collections import ConfigDict
 import analysis
 from analysis import report
 from analysis.report.folder import check_target
+from analysis.settings import AnalyzeSettings
 from analysis.words.questions import check_files
 from configs import known_models
 from demo.embedded_models import EMBEDDED, SMALL
 from engine.runs.folder import RunFolder
 from engine.runs.shards import expanded
-from engine.settings import AnalyzeSettings
+from engine.settings import setting
 from launch.common.config import made
 from launch.common.text import say
 
 _REVIEWS = {"rt": "sentences of film reviews", "imdb": "film reviews"}
 _FRAMES = {"both": "praise and blame", "praising": "praise alone"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportSettings:
+    """What `assay report` takes beside the settings of a sweep and of a language model."""
+
+    analyze: AnalyzeSettings = setting("Settings of the page", like="assay analyze")
 
 
 def report_on(

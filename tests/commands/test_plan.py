@@ -39,7 +39,7 @@ def test_the_example_of_the_documentation_is_what_the_command_prints(command):
 
 @pytest.mark.parametrize("slug", ["grm-gemma2-2b-rewardmodel-ft", "qrm-llama3.1-8b"])
 def test_a_listed_model_needs_no_network(plans, monkeypatch, slug):
-    monkeypatch.setattr("launch.plan.fetch_config", None)
+    monkeypatch.setattr("launch.common.planned.fetch_config", None)
     for source in (slug, known_models.KNOWN[slug].hub_id):
         assert [row["mesh_model"] for row in plans(f"--source={source}")["rows"]][:3] == [1, 1, 2]
 

@@ -174,13 +174,6 @@ def test_a_folder_of_other_things_is_no_run(tmp_path):
         RunFolder.open(str(tmp_path / "thesis.tex"))
 
 
-def test_a_run_of_an_older_version_is_refused(tmp_path):
-    (tmp_path / "manifest.json").write_text('{"version": 1}')
-    for opened in (lambda: RunFolder.open(str(tmp_path)), lambda: RunFolder.read(tmp_path)):
-        with pytest.raises(AssayError, match=r"older version"):
-            opened()
-
-
 @pytest.mark.parametrize(
     "place", ["/dev/zero", "../other/vocab/v.parquet", "vocab/../../v.parquet"]
 )
