@@ -1,13 +1,11 @@
 """Files of a hub id, fetched by the hub's client, and one line for everything that can fail.
 
 The client retries, resumes a lost connection, checks sizes, and shows a file in its cache only when
-it is whole. Added here: no file that is not whole where the command is stopped.
+it is whole.
 """
 
-import _thread
 import contextlib
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -71,23 +69,13 @@ def file_names(source: str, folder: Path) -> set[str]:
 
 @contextlib.contextmanager
 def _downloading(source: str, revision: str | None) -> Iterator[None]:
-    """One line for what fails; where the command is stopped, the client removes what it began."""
-    ended = threading.Event()
-
-    def stop() -> None:
-        _thread.interrupt_main()  # does nothing where SIGINT is ignored
-        ended.wait(4)  # of the seconds that a process has to end
-
-    forget = processes.at_exit(stop)
+    """One line for what fails."""
     try:
         yield
     except AssayError:
         raise
     except Exception as error:  # of the client, its HTTP and its disk: each becomes a line
         raise AssayError(f"{source}: {_reason(error, source, revision)}") from error
-    finally:
-        forget()
-        ended.set()
 
 
 def _reason(error: Exception, source: str, revision: str | None) -> str:
