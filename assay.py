@@ -71,7 +71,7 @@ def load(
     import engine
 
     how = {"base": base, "cache": cache}
-    [checkpoint] = _checkpoints([model], how, convert or {}, settings.get("verify"))
+    [checkpoint] = _checkpoints([model], how, convert or {}, settings.get("verify", True))
     return engine.load(checkpoint, **settings)
 
 
@@ -95,7 +95,7 @@ def _checkpoints(
     models: "Sequence[str | PathLike[str]]",
     how: "Mapping[str, Any]",
     convert: "Mapping[str, Any]",
-    verify: bool | None = None,
+    verify: bool = True,
 ) -> "list[Checkpoint]":
     """The checkpoints of what a caller names; `how` may have `base` and `cache`."""
     import dataclasses

@@ -102,11 +102,7 @@ class MeshSettings:
 class LoadingSettings:
     """How a command opens checkpoints and places models."""
 
-    verify: str = setting(
-        "Compare a checkpoint's files with the hashes in model.json: `true`, `false`, or `auto` "
-        "(tokenizer files, and parameters below 20 GB).",
-        "auto",
-    )
+    verify: bool = setting("Compare a checkpoint's files with the hashes in model.json.", True)
     mesh: MeshSettings = setting("The device mesh.")
 
 
@@ -311,24 +307,10 @@ class SearchSettings:
 
         Searches for which the results are equal share one compiled step.
         """
-        return dataclasses.replace(
-            self,
-            direction="max",
-            steps=1,
-            flops=0.0,
-            restarts=1,
-            buffer=1,
-            patience=0,
-            threshold=math.inf,
-            ascii_only=False,
-            specials=False,
-            allow=(),
-            deny=(),
-            initial="given" if self.fixed else "",
-            round_trip=False,
-            dtype="float32",
-            seed=0,
-        )
+        read = ("method", "length", "candidates", "topk", "target", "fixed", "every")
+        given = {name: getattr(self, name) for name in read}
+        initial = "given" if self.fixed else ""
+        return SearchSettings(direction="max", dtype="float32", initial=initial, **given)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -134,7 +134,7 @@ def convert(work: Demo, say: Say) -> None:
 
     say(f"converting them to {work.root}/checkpoints")
     language = [LANGUAGE_MODEL.slug] if work.config.language_model else []
-    verify = scoring.verify_setting(work.config)
+    verify = work.config.verify
     work.models, work.language = (
         [dataclasses.replace(build.converted(work.root, slug), verify=verify) for slug in slugs]
         for slugs in (work.slugs, language)

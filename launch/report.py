@@ -106,7 +106,7 @@ def _default_out(names: Sequence[str]) -> str:
 
 def convert(work: Report, say: Say) -> None:
     """Opens the models; those that are no checkpoints are fetched and converted."""
-    every, verify = [*work.names, *work.languages], scoring.verify_setting(work.config)
+    every, verify = [*work.names, *work.languages], work.config.verify
     say(f"opening {counted(len(every), 'model')}")
     models = sources.checkpoints(work.names, work.config, verify)
     models += sources.opened(work.languages, work.config, verify, plain=True)

@@ -175,18 +175,18 @@ class Checkpoint:
 
     path: epath.Path
     card: Card
-    verify: bool | None = None  # whether reading compares hashes; None: not of large parameters
+    verify: bool = True  # whether reading compares hashes
 
     @classmethod
     def open(
-        cls, path: "str | os.PathLike[str] | Checkpoint", *, verify: bool | None = None
+        cls, path: "str | os.PathLike[str] | Checkpoint", *, verify: bool = True
     ) -> "Checkpoint":
         """Reads the card of a checkpoint folder.
 
         Args:
           path: a folder, local or in an object store (`s3://`, `gs://`); an open one is returned.
           verify: whether parameters and tokenizer files are compared with their hashes when they
-            are read; None: tokenizer files, and parameters of less than 20 GB.
+            are read.
 
         Raises:
           AssayError: the folder holds no checkpoint of this version.
@@ -234,7 +234,7 @@ class Checkpoint:
         """
         folder = self.path / "tokenizer"
         with storage.local(folder) as files:
-            if self.verify is not False:
+            if self.verify:
                 present = file_hashes(files) if files.is_dir() else {}
                 wanted = self.card.tokenizer_files
                 names = sorted({*wanted, *present})

@@ -7,7 +7,6 @@ one of several runs.
 import dataclasses
 import hashlib
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -207,28 +206,17 @@ class RunFolder:
                 known = kind == "lists" and present is not None
                 what = changes(present, entry) if known else changes(was, said)
                 if kind == "models":
-                    what = self._other_model(name, present, entry)
+                    what = self._other_model(present, entry)
                 raise AssayError(f"run {self.run}: {kind[:-1]} {name!r} already exists with {what}")
         getattr(self, kind)[name] = entry
 
-    def _other_model(self, name: str, present: Json | None, entry: Json) -> str:
-        """What differs in words, without hashes, and how to keep the numbers of both models."""
+    def _other_model(self, present: Json | None, entry: Json) -> str:
+        """What differs in words, without hashes."""
         fields = {k for k in {**(present or {}), **entry} if not k.endswith("_hash")} - {"vocab"}
         before, now = ({k: e[k] for k in e if k in fields} for e in (present or entry, entry))
         said = changes(before, now)
-        results = [each for each in self.results.values() if each.model == name]
-        began = max((str(each.environment.get("began", "")) for each in results), default="")
-        kept = f"{self.run}-{began[:10] or 'before'}"
         changed = "other weights" if not said or "_hash=" in said else said
-        if storage.is_remote(self.run):
-            return f"{changed}; name another run folder, or remove this one"
-        run, kept, name = map(shlex.quote, (str(self.run), kept, name))
-        return (
-            f"{changed}; `mv {run} {kept}` "
-            f"keeps those numbers: run this again, and `assay diff --before={kept} --before_model="
-            f"{name} --after={run} --after_model={name} --report=<folder>` says what changed; "
-            "or name another run folder, or remove this one"
-        )
+        return f"{changed}; name another run folder, or remove or rename this one"
 
     def begin(
         self, path: str, identity: Identity, part_size: int, prompts: Sequence[str] = ()

@@ -69,7 +69,7 @@ def checkpoint(
     revision: str | None,
     settings: SourceSettings,
     known: Known,
-    verify: bool | None = None,
+    verify: bool = True,
 ) -> Checkpoint:
     """The checkpoint of a folder or hub id; it is fetched and converted unless cached.
 

@@ -35,7 +35,7 @@ def resolve(
     name: str,
     known: Known,
     settings: SourceSettings | None = None,
-    verify: bool | None = None,
+    verify: bool = True,
 ) -> Checkpoint:
     """The checkpoint of a model, which is fetched and converted where that was not done yet.
 
@@ -57,7 +57,7 @@ def resolve(
 
 
 def resolve_all(
-    names: Sequence[str], settings: SourceSettings, known: Known, verify: bool | None = None
+    names: Sequence[str], settings: SourceSettings, known: Known, verify: bool = True
 ) -> list[Checkpoint]:
     """`resolve` of several models; `settings.base` is that of the adapters among them.
 

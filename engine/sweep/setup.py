@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import socket
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +14,6 @@ from typing import Any
 
 import jax
 import polars as pl
-from etils import epath
 from jax.sharding import Mesh
 from tqdm import tqdm
 
@@ -24,7 +22,7 @@ from engine import processes
 from engine.checkpoint.card import REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
 from engine.planning import DeviceRoom
-from engine.runs import lock, schema, storage
+from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.runs.identity import (
     Identity,
@@ -51,8 +49,6 @@ from engine.text.tokenizer import vocabulary
 # A list's name, and its replies; or its table (`schema.LIST_COLUMNS`) of conversations with prompts
 # of their own, and the hash of the file that it was read from.
 Items = tuple[str, Sequence[str]] | tuple[str, pl.DataFrame, str]
-
-_SHARED_S = 20.0  # for the lock of process 0 to appear on every process
 
 
 # Any: dataclasses of settings have no common type.
@@ -200,10 +196,8 @@ def begin(
 
     `vocabularies` are by tokenizer hash, other `tables` by path.
 
-    Raises:
-      AssayError: the run cannot be written, or processes do not share its folder.
+    Raises AssayError for a run that cannot be written.
     """
-    _check_shared(folder.run)
     if processes.writes():
         of_tokenizers = {schema.vocab_path(name): table for name, table in vocabularies.items()}
         folder.save({**of_tokenizers, **tables})
@@ -269,23 +263,6 @@ def _agree(
     processes.agree("prompts", list(prompts.items()))
     processes.agree("settings", dataclasses.asdict(settings))
     processes.agree("mesh axes", list(mesh.shape.items()))
-
-
-def _check_shared(run: epath.Path) -> None:
-    """Refuses a run folder in which another process does not see the lock of process 0.
-
-    Process 0 alone reads and writes there, but another process may be process 0 next time.
-    """
-    said = processes.from_first("lock", lambda: lock.said(run))
-    deadline = time.monotonic() + _SHARED_S  # a network file system may show it late
-    while said and not processes.writes() and lock.said(run) != said:
-        if time.monotonic() > deadline:
-            raise AssayError(
-                f"run {run}: not the folder that process 0 sees under this path "
-                f"(its lock did not appear in {_SHARED_S:.0f} s); allowed: a folder that all share"
-            )
-        time.sleep(0.2)
-    processes.agree("run folders", None)
 
 
 def _code_hash() -> str:

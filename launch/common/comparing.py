@@ -174,7 +174,7 @@ def _sweeps(
         return {}
     if storage.is_file(storage.path_of(given.run)):
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
-    opened = sources.opened([*swept.values()], given.config, scoring.verify_setting(given.config))
+    opened = sources.opened([*swept.values()], given.config, given.config.verify)
     prompts, sweeps = scoring.prompts(given), dict[str, NeededSweep]()
     if named and set(named) <= set(prompts):
         prompts = {name: prompts[name] for name in named}

@@ -46,8 +46,8 @@ def computed(
                 f"{name}={given.config[name]!r} with {flag}: language models have no such setting"
             )
     run = paths(given, "run")[0]
-    verify = scoring.verify_setting(given.config)
-    policy, reference = sources.checkpoints(paths(given, "reward-of"), given.config, verify)
+    named = paths(given, "reward-of")
+    policy, reference = sources.checkpoints(named, given.config, given.config.verify)
     pair = Pair(policy, reference, made(ImplicitSettings, given.config))
     listed = items if isinstance(items, ConversationList) else None
     prompts = None if listed else scoring.prompts(given)

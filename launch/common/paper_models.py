@@ -35,7 +35,7 @@ def score(
         softcap=False,
     )
     own = {"base": "", "cache": f"{root}/checkpoints", "convert": dataclasses.asdict(chosen)}
-    how = ConfigDict({**config, **own}), scoring.verify_setting(config)
+    how = ConfigDict({**config, **own}), config.verify
     [model] = sources.checkpoints([source], *how)
     settings, mesh = scoring.settings(SweepSettings, config, [model])
     if model.card.pad_token_id is None:

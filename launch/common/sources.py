@@ -10,16 +10,14 @@ from engine.settings import ConvertSettings, SourceSettings
 from engine.sources import resolve
 
 
-def checkpoints(
-    names: Sequence[str], config: ConfigDict, verify: bool | None = None
-) -> list[Checkpoint]:
+def checkpoints(names: Sequence[str], config: ConfigDict, verify: bool = True) -> list[Checkpoint]:
     """`opened` checkpoints; different models of one name are renamed."""
     opened_ = opened(names, config, verify)
     return resolve.with_distinct_names(names, opened_, known_models.find)
 
 
 def opened(
-    names: Sequence[str], config: ConfigDict, verify: bool | None = None, *, plain: bool = False
+    names: Sequence[str], config: ConfigDict, verify: bool = True, *, plain: bool = False
 ) -> list[Checkpoint]:
     """`resolve_all` of a config with the fields of `SourceSettings`.
 
