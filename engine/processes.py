@@ -188,6 +188,9 @@ def end(line: str, code: int) -> NoReturn:
     """
     if not _ending.acquire(blocking=False):
         threading.Event().wait()  # another thread ends the process
+    if "tqdm" in sys.modules:  # so that the line stands alone
+        for bar in list(sys.modules["tqdm"].tqdm._instances):
+            bar.close()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     with contextlib.suppress(OSError, ValueError):
