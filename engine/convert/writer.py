@@ -120,7 +120,8 @@ class Writer:
             **fields,
         )
         (self._folder / CARD).write_text(card.to_json())
-        self._folder.chmod(0o755)
+        # Whoever may not enter the folder around it may not read its weights.
+        self._folder.chmod(0o700 | self.destination.parent.stat().st_mode & 0o055)
         self._folder.rename(self.destination)
         return Checkpoint(storage.path_of(self.destination), card)
 

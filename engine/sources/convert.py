@@ -13,7 +13,7 @@ from engine.convert.conversion import convert_model
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source, fetch
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.planning import Model
 from engine.settings import ConvertSettings, Published
@@ -68,11 +68,9 @@ def convert(
     pinned = published.revision if published and not Path(name).is_dir() else None
 
     def check(source: Source) -> None:
-        try:
-            hf = source.config_json()
+        hf = source.config_json()
+        with prefixed((source.base or source).folder):
             decoder_config(hf)
-        except AssayError:
-            return  # conversion will say what is wrong with it
         if published:
             check_config(name, hf, published)
 

@@ -47,3 +47,16 @@ def test_a_checkpoint_from_a_hub_is_the_one_from_the_folder(command, hub, tmp_pa
     assert cards[0].checkpoint_hash == cards[1].checkpoint_hash
     assert command("convert", *flags).refusal()  # it exists; nothing is asked for
     assert len(hub.downloads("model.safetensors")) == 1
+
+
+def test_an_unknown_architecture_is_refused_before_its_weights_are_fetched(
+    command, hub, tmp_path, monkeypatch
+):
+    folder = tiny.write_model(tmp_path / "tiny-rm")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+    hub.add(NAME, folder)
+    hub_server.point(monkeypatch, hub, tmp_path / "cache")
+    line = command("convert", f"--source={NAME}", f"--checkpoint={tmp_path / 'fetched'}").refusal()
+    assert "mamba" in line
+    assert hub.downloads("model.safetensors") == []
