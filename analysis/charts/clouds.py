@@ -12,7 +12,7 @@ from analysis.charts import look
 
 _BINS = (32, 24)  # Along x and y, in each panel.
 _WORDS = 2  # Of each bin, in its tooltip.
-_SIZE = (160, 132)  # Pixels of a panel.
+_SIZE = (136, 132)  # Pixels of a panel.
 
 
 def clouds(

@@ -37,7 +37,7 @@ def fans(slopes: pl.DataFrame, names: Mapping[str, str], titles: tuple[str, str]
     ]
     shown = look.named(pl.concat(ends), names)
     kinds = slopes["question"].unique(maintain_order=True).to_list()
-    x = alt.X("x:Q", title=look.title(titles[0], 140), axis=alt.Axis(tickCount=3))
+    x = alt.X("x:Q", title=look.title(titles[0], 136), axis=alt.Axis(tickCount=3))
     legend = alt.Legend(symbolOpacity=1)
     paint = look.by_kind("question", kinds, legend=legend)
     base = alt.Chart().encode(x=x, color=paint, detail="line:N")
@@ -53,8 +53,8 @@ def fans(slopes: pl.DataFrame, names: Mapping[str, str], titles: tuple[str, str]
         base.mark_line().encode(y),
         dots.transform_filter("datum.x != 0").encode(y, tooltip=tooltip),
     ]
-    layered = alt.LayerChart(layer=layers, data=look.data(shown), width=140, height=170)
-    return look.faceted(layered, [labels[m] for m in models], 4, apart="y")
+    layered = alt.LayerChart(layer=layers, data=look.data(shown), width=136, height=170)
+    return look.faceted(layered, [labels[m] for m in models], 5, apart="y")
 
 
 _ZERO = (("x", alt.XDatum(0)), ("y", alt.YDatum(0)))

@@ -83,7 +83,7 @@ def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
         "legend": legend | {"orient": "top", "labelLimit": 220, "columns": 5},
         "title": {"color": ink, "fontSize": 12, "anchor": "start"},
         "view": {"stroke": None, "continuousWidth": 230, "continuousHeight": 190},
-        "facet": {"spacing": 22},
+        "facet": {"spacing": {"row": 20, "column": 12}},
         "concat": {"spacing": 22},
         "text": {"color": ink, "fontSize": TYPE},
         "style": {
@@ -228,7 +228,7 @@ def faceted(
       apart: axes that have a scale of their own in each panel: "x", "y" or "xy".
     """
     wide = chart.width if isinstance(chart.width, int) else 230
-    lines = {panel: title(panel, wide + 20) for panel in panels}
+    lines = {panel: title(panel, wide - 12) for panel in panels}
     header = alt.Header(labelLimit=wide + 20, labelExpr=f"{json.dumps(lines)}[datum.label]")
     facet = alt.Facet(f"{column}:N", sort=list(panels[:PANELS]), title=None, header=header)
     rows = max(-(-len(panels[:PANELS]) // columns), 1)

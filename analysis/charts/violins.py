@@ -45,7 +45,7 @@ def violins(
     kind = pl.col("prompt").replace(dict(kinds))
     boxes = quantiles.select(pl.exclude("prompt"), at=at, kind=kind)
     shown = pl.concat([outlines.select("model", "at", "reward", "half"), boxes], how="diagonal")
-    said = f"{json.dumps([look.name(text, 18) for text in kinds.values()])}[datum.value]"
+    said = f"{json.dumps([look.name(text, 32) for text in kinds.values()])}[datum.value]"
     axis = alt.Axis(values=list(places.values()), labelExpr=said, grid=False)
     y = alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(kinds) - 0.5, -0.5]))
     x = alt.X("reward:Q", title=label, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))

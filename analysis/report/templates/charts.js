@@ -23,6 +23,7 @@ async function makeChart(box) {
   madeCharts.set(box, made);
   box.querySelector(":scope > div")?.remove();
   box.append(canvas);
+  await made.view.runAsync(); // A wrapped row of charts has its size only then.
   const { width, height } = canvas.querySelector("svg").viewBox.baseVal;
   box.style.setProperty("--wide", width);
   box.style.setProperty("--high", height);
