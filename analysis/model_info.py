@@ -104,7 +104,7 @@ def in_common(records: Sequence[Mapping[str, Any]], infos: Sequence[ModelInfo | 
     decoder = f"one decoder ({base})" if base else "one decoder"
     said = [f"the base {base}"] if base else []
     if depths[:1] > [0] and all(own == deepest[: len(own)] for own in layers):
-        cut = f"the first {' or '.join(map(str, depths))} layers of {decoder}"
+        cut = f"the first {listed([str(n) for n in depths], 'or')} layers of {decoder}"
         said = [cut if len(depths) > 1 else f"{decoder} of {depths[0]} layers"]
     elif _same(records, "decoder_hash"):
         said = [decoder]

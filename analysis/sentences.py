@@ -13,9 +13,9 @@ ALPHA = 0.05  # Sentences are about effects with a q below it.
 _ENDS = ("_low", "_high")
 
 
-def listed(words: Sequence[str]) -> str:
+def listed(words: Sequence[str], last: str = "and") -> str:
     """`words` as an English list."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def alike(rows: Sequence[Sequence[str]]) -> int:

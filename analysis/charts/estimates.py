@@ -59,7 +59,7 @@ def estimates(
         row, panel, colour, shown = _models_down(shown, row, panel, colour, beside)
     panels = shown[panel].unique(maintain_order=True).to_list() if panel else []
     rows = shown[row].unique(maintain_order=True).to_list()
-    y = alt.Y(f"{row}:N", sort=rows, title=None, axis=alt.Axis(grid=True))
+    y = alt.Y(f"{row}:N", sort=rows, title=None, axis=alt.Axis(grid=True, labelExpr=look.WHOLE))
     wide = width or (140 if panels else 300)
     axis = alt.Axis(tickCount=5)
     x = alt.X("value:Q", title=look.title(label, wide), scale=alt.Scale(zero=False), axis=axis)

@@ -35,10 +35,15 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look
     scale = look.around_zero(1) if signed else plain
     paint = alt.Color("value:Q", scale=scale, title=label, legend=alt.Legend(gradientLength=140))
     many = len(across) > _MANY
-    axis = alt.Axis(labelAngle=-90 if many else -40, grid=False)
+    axis = alt.Axis(labelAngle=-90 if many else -40, grid=False, labelExpr=look.WHOLE)
     base = alt.Chart(look.data(cells)).encode(
         x=alt.X("column:N", sort=across, title=None, axis=axis),
-        y=alt.Y("row:N", sort=down, title=None, axis=alt.Axis(grid=False, labelLimit=280)),
+        y=alt.Y(
+            "row:N",
+            sort=down,
+            title=None,
+            axis=alt.Axis(grid=False, labelLimit=280, labelExpr=look.WHOLE),
+        ),
     )
     tooltip = ["row:N", "column:N", alt.Tooltip("value:Q", title=label, format=".3f")]
     squares = base.mark_rect().encode(color=paint, tooltip=tooltip)

@@ -55,6 +55,15 @@ PANELS = 10  # At most. Where there is one for each model, more models are the r
 FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"  # Metrics that vl-convert knows, too.
 
 
+# A label of an axis, cut in the middle where it is long: names often differ at their ends. Half of
+# its signs at most, on a phone and elsewhere.
+_SIGNS = "(windowSize()[0] < 640 ? 11 : 19)"
+WHOLE = (
+    f"length(datum.label) <= 2 * {_SIGNS} ? datum.label : "
+    f"slice(datum.label, 0, {_SIGNS}) + '…' + slice(datum.label, 1 - {_SIGNS})"
+)
+
+
 def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
     """The theme of Vega-Lite, for a light or a dark ground.
 
