@@ -15,7 +15,12 @@ from tests.support.folders import flipped
 from tests.support.sweeps import Run
 
 SMALL = ("--config.step_size=64", "--config.part_size=100")
-SEARCH = ("--config.length=3", "--config.steps=3", "--config.candidates=16", "--config.topk=16")
+SEARCH = (
+    "--config.length=3",
+    "--config.steps=3",
+    "--config.candidates=12",
+    "--config.method=random",
+)
 SCORES = "scores/model=tiny/prompt=greatest"
 PART = f"{SCORES}/part-0000100-0000200.parquet"
 

@@ -12,7 +12,7 @@ from engine.convert.hub import fetch
 from engine.errors import AssayError
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.cue import Cue
-from tests.support import folders, tiny
+from tests.support import folders, slow, tiny
 from tests.unit.text.test_chat_template import PROMPT, TEMPLATES, template
 
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -76,7 +76,7 @@ def test_conversion_refuses_a_hostile_template(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
-@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("added", slow.all_but([False], [True]))
 def test_conversion_refuses_a_tokenizer_that_grows_without_end(tmp_path, added):
     """In any text, or while it is loaded, where its added tokens are normalised."""
     folder = tiny.write_model(tmp_path / "hf")
