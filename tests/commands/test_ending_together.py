@@ -68,7 +68,7 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
     assert (left.code, left.out, left.err[-1]) == (3, [], f"sweep: {LOST_LINE}"), left.err
     assert left.seconds < 30
     kept = {path: said for path, said in run.parts().items() if path in named_parts(run)}
-    with sweeping(1) as started:
+    with sweeping(2) as started:
         assert_quiet_but_for_the_first(started.wait())
     after = run.parts()
     assert {path: after[path] for path in kept} == kept
