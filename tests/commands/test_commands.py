@@ -34,17 +34,6 @@ def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
     assert done.out[-1] == f"{run.folder}/scores: 1 model × 1 prompt, complete already"
 
 
-def test_prompts_of_the_users_own(command, model, run):
-    own = ["Who are you?", "Wer bist du?\nSag es."]
-    flags = [f"--prompt={text}" for text in own]
-    done = command("sweep", f"--checkpoint={model}", f"--run={run.folder}", *flags, *SMALL[:2])
-    assert done.code == 0
-    assert done.out[-1] == f"{run.folder}/scores: 1 model × 2 prompts, 576 new rewards"
-    prompts = run.record()["prompts"]
-    assert list(prompts.values()) == own
-    assert [name.rsplit("-", 1)[0] for name in prompts] == ["who-are-you", "wer-bist-du-sag-es"]
-
-
 def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, source):
     words = source("name,rank\nlove,1\n007,2\nlove,3\n", "My Words.csv")
     flags = (f"--checkpoint={model}", f"--run={run.folder}", f"--items={words}", *SMALL)
