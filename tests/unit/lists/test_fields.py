@@ -121,6 +121,15 @@ SAID = {
         {"history": WHOLE, "query": "Why?", "response": "so"},
         {"reply": [ASKED, ("assistant", "yes"), ("user", "Why?"), ("assistant", "so")]},
     ),
+    "UltraFeedback, whose prompt and messages stand in its pair": (
+        {
+            "prompt": "said so",
+            "chosen": WHOLE,
+            "rejected": [*TURNS, {**WHOLE[1], "content": "no"}],
+            "messages": WHOLE,
+        },
+        {"chosen": [ASKED, ("assistant", "yes")], "rejected": [ASKED, ("assistant", "no")]},
+    ),
     "an input without an instruction": (
         {"instruction": "", "input": "Hi", "output": "a"},
         {"reply": [("user", "Hi"), ("assistant", "a")]},
