@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
@@ -33,10 +32,8 @@ from engine.sources import convert
 from engine.sources.resolve import Known, name_of, place_of
 
 _ENTRY = re.compile(r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}")
-_HASHES = ".hashes"  # in the cache: what large files hashed to, by their place
 _RANDOM = 8  # characters that `tempfile` adds to the name of an unfinished conversion
-_YOUNG_S = 2.0  # a file may be rewritten within one tick of its disk's clock
-_ONLY_NAMED = ("slug", "check_memory", "bos", "date", "newlines")  # not in a key, or as the policy
+_ONLY_NAMED = ("slug", "bos", "date", "newlines")  # not in a key, or as the policy
 
 
 class Entry(NamedTuple):
@@ -69,7 +66,7 @@ def checkpoint(
     revision: str | None,
     settings: SourceSettings,
     known: Known,
-    verify: bool | None = None,
+    verify: bool = True,
 ) -> Checkpoint:
     """The checkpoint of a folder or hub id; it is fetched and converted unless cached.
 
@@ -82,7 +79,7 @@ def checkpoint(
     opened = hub.identify(source, revision, base=settings.base)
     with _named(root, settings.cache):
         root.mkdir(parents=True, exist_ok=True)
-        key = _key(root, opened, chosen, published)
+        key = _key(opened, chosen, published)
         with _locked(root, key, source):
             found = next((entry for entry in root.glob(f"*-{key}")), None)
             if found is None:
@@ -138,9 +135,7 @@ def remove(root: Path, entry: Entry) -> None:
         shutil.rmtree(doomed)
 
 
-def _key(
-    root: Path, source: hub.Source, settings: ConvertSettings, published: Published | None
-) -> str:
+def _key(source: hub.Source, settings: ConvertSettings, published: Published | None) -> str:
     """Hash of all that a conversion depends on: 12 hexadecimal digits."""
     chosen = dataclasses.asdict(settings)
     if (template := chosen["template"]) and Path(template).is_file():
@@ -151,40 +146,24 @@ def _key(
         "policy": convert.policy_of(settings, published).to_json(),
         "head": published.head if published else "",
         **({"reward": published.reward} if published and published.reward else {}),
-        "files": _contents(root, source),
-        "base": _contents(root, source.base) if source.base else None,
+        "files": _contents(source),
+        "base": _contents(source.base) if source.base else None,
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
 
 
 # Any: what JSON holds.
-def _contents(root: Path, source: hub.Source) -> Any:
+def _contents(source: hub.Source) -> Any:
     """Hub id and commit, or the sha256 of every file of a folder that conversion may read."""
     if source.revision:
         return [source.name, source.revision]
     kinds = (*hub.SMALL, "*.safetensors")
     files = sorted(path for path in source.folder.iterdir() if path.is_file())
     return {
-        path.name: _remembered(root, path) if path.suffix == ".safetensors" else _digest(path)
+        path.name: _digest(path)
         for path in files
         if any(fnmatch(path.name, kind) for kind in kinds)
     }
-
-
-def _remembered(root: Path, path: Path) -> str:
-    """sha256 of a large file; it is read once for as long as it stays as it is."""
-    real = path.resolve()
-    stat = real.stat()
-    state = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
-    note = storage.path_of(root / _HASHES / hashlib.sha256(os.fsencode(real)).hexdigest())
-    with suppress(ValueError, KeyError, TypeError):
-        known = json.loads(storage.read_if_there(note) or b"null")
-        if known["state"] == state:
-            return str(known["sha256"])
-    digest = _digest(real)
-    if time.time() - max(stat.st_mtime, stat.st_ctime) > _YOUNG_S:
-        storage.write_atomic(note, json.dumps({"state": state, "sha256": digest}).encode())
-    return digest
 
 
 def _digest(path: Path) -> str:
