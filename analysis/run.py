@@ -46,6 +46,7 @@ class Run:
       item_logprobs: (list, slug, prompt id) -> a language model's `Result` over that list.
       conversations: (list, slug) -> its `Result` over that list of conversations.
       searches: path of a search for sequences -> its `Result`.
+      probes: (list, slug) -> its `Result` over the edited replies of that list of conversations.
     """
 
     folders: tuple[epath.Path, ...]
@@ -60,6 +61,7 @@ class Run:
     _records: Mapping[str, Mapping[str, Any]]  # Any: JSON of run.json
     _runs: Mapping[epath.Path, RunFolder]
     _vocabularies: Mapping[str, tuple[RunFolder, str]]  # slug -> run, and path in it
+    probes: Mapping[tuple[str, str], Result] = dataclasses.field(default_factory=dict)
     _cache: Cache = dataclasses.field(default_factory=Cache, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -73,7 +75,7 @@ class Run:
                 f"  prompts: {', '.join(self.prompts)}",
                 f"  lists: {', '.join(lists) or 'none'}",
                 f"  results: {len(self.results)} of vocabularies, "
-                f"{len(self.items) + len(self.conversations)} of lists, "
+                f"{len(self.items) + len(self.conversations) + len(self.probes)} of lists, "
                 f"{len(self.logprobs) + len(self.item_logprobs)} of log-probabilities, "
                 f"{len(self.searches)} searches",
             ]
@@ -191,9 +193,17 @@ class Run:
 
         Conversations that are not scored by every model are left out.
         """
-        results = {
-            model: r for (list_name, model), r in self.conversations.items() if list_name == name
-        }
+        return self._side_by_side(name, self.conversations)
+
+    def probe_scores(self, name: str) -> pl.DataFrame:
+        """The edited replies of a list of conversations, as `conversation_scores` has the list.
+
+        The first label of each is the name of its edit (`analysis.words.edits`).
+        """
+        return self._side_by_side(name, self.probes)
+
+    def _side_by_side(self, name: str, every: Mapping[tuple[str, str], Result]) -> pl.DataFrame:
+        results = {model: r for (list_name, model), r in every.items() if list_name == name}
         if not results:
             raise RunError(f"no scores of the conversations {name!r}")
         joined = checks.shared_conversations(self._runs, results.values())
@@ -210,9 +220,12 @@ class Run:
         folder = next((run for run in self._runs.values() if path in run.tables), None)
         return None if folder is None else checks.humans(folder, path)
 
-    def conversation_list(self, name: str, model: str) -> pl.DataFrame:
-        """The table of the list of conversations that a model scored (`schema.LIST_COLUMNS`)."""
-        result = self.conversations[name, model]
+    def conversation_list(self, name: str, model: str, *, probes: bool = False) -> pl.DataFrame:
+        """The table of the list of conversations that a model scored (`schema.LIST_COLUMNS`).
+
+        With `probes` that of the list's edited replies.
+        """
+        result = (self.probes if probes else self.conversations)[name, model]
         return checks.conversations(self._runs[result.run], result)
 
     def lists(self) -> list[tuple[str, str]]:
@@ -342,6 +355,8 @@ def load(
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
     for name in {result.items for result in conversations}:
         checks.shared_conversations(runs, (r for r in conversations if r.items == name))
+    by_list = {(str(r.items), r.model): r for r in conversations}
+    probes = {key: r for key, r in by_list.items() if key[0].endswith(schema.PROBES)}
     lists = {
         kind: {(str(r.items), r.model, r.prompt): r for r in by_kind[kind]} for kind in by_kind
     }
@@ -357,7 +372,8 @@ def load(
         items=lists[schema.ITEMS_DIR],
         logprobs=tokens[schema.LOGPROBS_DIR],
         item_logprobs=lists[schema.ITEM_LOGPROBS_DIR],
-        conversations={(str(r.items), r.model): r for r in conversations},
+        conversations={key: r for key, r in by_list.items() if key not in probes},
+        probes={(name.removesuffix(schema.PROBES), m): r for (name, m), r in probes.items()},
         searches=contents.searches,
         _records=contents.models,
         _runs=runs,

@@ -38,6 +38,7 @@ class Scored:
     word_prompts: Mapping[str, str]  # prompt id -> text, of the list
     # A list whose rows have prompts of their own, or None.
     conversations_list: ConversationList | None = None
+    probes: ConversationList | None = None  # its edited replies, or None
     models: Sequence[Checkpoint] = ()  # checkpoints of the reward models
     language: Sequence[Checkpoint] = ()  # those of the language models
     new: int = 0  # rewards and log-probabilities that this call has computed
@@ -90,7 +91,11 @@ def judge(work: Scored, say: Say) -> None:
     say(f"scoring {listed.size_in_words} of {listed.name} under their own prompts")
     where, show = (None, work.run, work.word_settings, work.mesh), scoring.show_models
     work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=listed[:3])
-    inputs.record(listed, work.run, [model.card.slug for model in work.models])
+    slugs = [model.card.slug for model in work.models]
+    inputs.record(listed, work.run, slugs)
+    if work.probes is not None:
+        work.new += sweep_rewards(work.models, *where, items=work.probes[:3])
+        inputs.record(work.probes, work.run, slugs)
 
 
 def logprobs(work: Scored, say: Say) -> None:

@@ -71,6 +71,7 @@ def report(given: command.Given) -> command.CommandResult:
         items=inputs.list_given(given) if alone else None,
         word_prompts=prompts,
         conversations_list=listed,
+        probes=inputs.probes_of(given, listed),
         names=names,
         languages=given.language_model,
         analyze=reporting.settings_of(given.config.analyze),
@@ -145,7 +146,7 @@ COMMAND = command.Command(
     "report",
     report,
     __doc__,
-    (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, command.WAIT),
+    (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, inputs.PROBES, command.WAIT),
     "checkpoint",
     CommandSettings(ReportSettings, PromptSettings, LogprobSettings, *SCORING_ANY),
 )

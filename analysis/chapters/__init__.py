@@ -19,6 +19,7 @@ from analysis.chapters import (
     objectives,
     pairs,
     policies,
+    probes,
     published,
     sentiment,
     sequences,
@@ -39,7 +40,7 @@ GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
     (
         "lists",
         "Lists and people",
-        (pairs.ANALYSIS, items.ANALYSIS, humans.ANALYSIS),
+        (pairs.ANALYSIS, probes.ANALYSIS, items.ANALYSIS, humans.ANALYSIS),
     ),
     (
         "replies",

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis.measures import pairs
+from analysis.measures import pairs, probes
 from analysis.run import Run, load
 from analysis.sentences import bounds
 from engine import display
@@ -54,6 +54,7 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
     judged = judged.filter(pl.col("model").is_in(list(models)))
     shares = pairs.accuracies(name, judged).filter(label=pairs.ALL)
     worst = pairs.worst(name, judged, _WORST).select("model", "row", "id", "margin")
+    edits = probes.effects(run, name, models) if name in {of for of, _ in run.probes} else None
     results = list[Mapping[str, Any]]()
     for model in models:
         result = run.conversations[name, model]
@@ -68,6 +69,10 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
                 "agreement": {a if b == model else b: n for a, b, n in between if model in (a, b)},
                 "worst": worst.filter(model=model).drop("model").to_dicts(),
             }
+        if edits is not None:
+            found["probes"] = (
+                edits.filter(model=model).drop("model", "list").fill_nan(None).to_dicts()
+            )
         results.append(found)
     return results
 
@@ -97,6 +102,17 @@ def write_replies(run: str, name: str, models: Sequence[str]) -> list[str]:
     path = storage.path_of(run) / schema.CONVERSATIONS_DIR / name / REPLIES
     storage.write_atomic(path, table.write_csv().encode())
     return [*_lines(name, pairs.pairs(scored), models)]
+
+
+def probe_lines(run: str, name: str, models: Sequence[str]) -> list[str]:
+    """What edits of the replies of a list of pairs change in the rewards of models: a line each."""
+    table = probes.effects(load(run, finished_only=True), name, models)
+    lines = []
+    for (model,), rows in table.group_by("model", maintain_order=True):
+        found = probes.sure(rows).head(_SHOWN).select("probe", "effect").iter_rows()
+        said = ", ".join(f"{probe} {effect:+.3g}" for probe, effect in found)
+        lines.append(f"{model}: effects of edits, in median margins: {said or 'none beyond noise'}")
+    return lines
 
 
 def _lines(name: str, every: pl.DataFrame, models: Sequence[str]) -> Iterator[str]:

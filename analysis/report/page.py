@@ -181,7 +181,8 @@ def of_language_models(run: Run) -> bool:
 
 def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
     run = study.run
-    folders = {result.run for result in (*run.results.values(), *run.conversations.values())}
+    shown = [*run.results.values(), *run.conversations.values(), *run.probes.values()]
+    folders = {result.run for result in shown}
     paths = len({folder.name for folder in folders}) < len(folders)
     worded: dict[str, list[str]] = {}
     for prompt, text in run.prompts.items():
@@ -194,10 +195,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         "worded": list(worded.items()),
         "prompts": list(run.vocabulary_prompts),
         "prompt_names": study.prompt_names,
-        "results": [
-            _provenance(result, paths)
-            for result in (*run.results.values(), *run.conversations.values())
-        ],
+        "results": [_provenance(result, paths) for result in shown],
         "language_models": of_language_models(run),
         "modes": sorted(
             {r.identity.mode or "–" for r in run.results.values() if r.kind != LOGPROBS_DIR}

@@ -10,6 +10,7 @@
     run/item_logprobs/<list>/model=<slug>/prompt=<id>/
     run/conversations/<list>/list.parquet   conversations that have prompts of their own
     run/conversations/<list>/model=<slug>/
+    run/conversations/<list>.probes/        the list's replies, edited, as a list of its own
     run/conversation_logprobs/<list>/model=<slug>/
     run/conversations/<list>/model=<slug>-rendered.txt   the first row as the model reads it
 
@@ -49,6 +50,7 @@ CONVERSATION_LOGPROBS_DIR = "conversation_logprobs"
 HUMANS = "humans.parquet"
 LIST = "list.parquet"
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
+PROBES = ".probes"  # ends the name of the list of a list's edited replies
 # Of a model's entry in run.json: the two language models, form and beta of implicit rewards.
 PAIR = "reward_of"
 # Largest allowed difference between a written number and the plain pass's, relative to
