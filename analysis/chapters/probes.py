@@ -9,7 +9,7 @@ import polars as pl
 
 from analysis.blocks import Block, Finding, Picture, Text
 from analysis.charts.estimates import estimates
-from analysis.measures.probes import EDIT, PROBES, effects, largest
+from analysis.measures.probes import EDIT, PROBES, effects, sure
 from analysis.sentences import bounds, count, decimals, listed
 from analysis.study import Analysis, Study, Table, table
 from analysis.words.edits import EDITS
@@ -33,9 +33,8 @@ def _drawn(study: Study) -> Iterator[Block]:
         beyond=pl.when("beyond_noise").then(pl.lit("yes")).otherwise(pl.lit("no"))
     )
     for (name,), rows in shown.group_by("list", maintain_order=True):
-        several = f"{name}: " if found["list"].n_unique() > 1 else ""
         caption = (
-            f"{several}mean change of the reward by an edit of the reply, in the model’s median "
+            f"{name}: mean change of the reward by an edit of the reply, in the model’s median "
             "margin, with 95 % intervals. The first rows change nothing that a reader sees: they "
             "are the noise. Hollow: within the noise."
         )
@@ -56,22 +55,20 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 def _told(study: Study) -> Iterator[Finding]:
     """Of each model, the edit that changes its rewards most, where one is surely beyond noise."""
-    for (model, name), rows in study.tables[PROBES.name].group_by(
-        "model", "list", maintain_order=True
-    ):
-        probe, effect = largest(rows, str(model))
-        if not probe:
-            continue
-        row = rows.filter(kind=EDIT, probe=probe).row(0, named=True)
-        ends = bounds(row["ci_low"], row["ci_high"])
-        raised = "raises" if effect > 0 else "lowers"
+    found = study.tables[PROBES.name]
+    each = sure(found).unique(["model", "list"], keep="first", maintain_order=True)
+    size = pl.col("effect").abs()
+    for row in each.sort(size, descending=True, maintain_order=True).iter_rows(named=True):
+        effect, ends = row["effect"], bounds(row["ci_low"], row["ci_high"])
         text = (
-            f"“{probe}” {raised} the rewards of {study.names[str(model)]} most: by "
-            f"{decimals(abs(effect))} of its median margin on “{name}” (95 % {ends})"
+            f"“{row['probe']}” {'raises' if effect > 0 else 'lowers'} the rewards of "
+            f"{study.names[row['model']]} most: by {decimals(abs(effect))} of its median margin on "
+            f"“{row['list']}” (95 % {ends})"
         )
         if row["pairs"]:
-            text += f"; edited so, {100 * row['flips']:.1f} % of the rejected replies change places"
-        yield Finding(text=f"{text}.", picture=f"probes_{name}")
+            share = f"{100 * row['flips']:.1f} %"
+            text += f"; if only the rejected reply is edited so, {share} of the pairs change order"
+        yield Finding(text=f"{text}.", picture=f"probes_{row['list']}")
 
 
 def _described(study: Study) -> str:
