@@ -23,7 +23,7 @@ from engine.runs import schema
 from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import RewardRows, reply_rows, token_rows
+from engine.scoring.rows import RewardRows, ending_rows, reply_rows, token_rows
 from engine.search.gcg import run_search, trace_frame
 from engine.search.objective import SearchObjective
 from engine.search.run import certificate
@@ -161,6 +161,29 @@ class RewardModel:
           pooling: as for `sweep`.
         """
         return self._replies(prompt, listed(responses), mode, pooling)[0]
+
+    def running(self, prompt: Prompt, reply: str, *, pooling: str = "auto") -> pl.DataFrame:
+        """The reward while a reply is read: what it would be if the reply ended at each token.
+
+        The template closes the turn behind each token; the last reward is that of the reply with
+        mode `ids` of `score`. Prompt and reply are computed once for all (docs/probes.md).
+
+        Args:
+          prompt: the user's turn, or messages as in `sweep`.
+          reply: a text.
+          pooling: as for `sweep`.
+
+        Returns:
+          token_id u32, token str (the text that it adds; "" inside a character), reward f32; one
+          row per token of the reply, in their order.
+
+        Raises:
+          AssayError: a reply without tokens, or a template that cannot be cut around it.
+        """
+        rows = ending_rows(self._checkpoint, checked(prompt), checked_text(reply), pooling)
+        rewards = self._score(self._scorer, rows)[0]
+        types = {"token_id": pl.UInt32, "token": pl.String, "reward": pl.Float32}
+        return pl.DataFrame({**rows.columns, "reward": rewards}, schema=types)
 
     # Any: also a frame of pandas, which is not imported.
     def score_pairs(self, frame: Any, *, mode: str = "text", pooling: str = "auto") -> pl.DataFrame:

@@ -8,6 +8,7 @@ are in `conversations`.
 import abc
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -237,6 +238,34 @@ def reply_rows(
         {"item_id": range(len(replies)), "item": replies},
         lambda rows: [replies[row] for row in rows],
         lambda rows: [checkpoint.template.reply_ids(replies[row]) for row in rows],
+    )
+
+
+def ending_rows(
+    checkpoint: Checkpoint, prompt: Prompt, reply: str, pooling: str = AUTO
+) -> RewardRows:
+    """A reply that ends behind each of its tokens: one row per token, in their order.
+
+    The prefix of all rows is the prompt with the whole reply, of which each shares its own part; so
+    a row costs the ids that close the turn. The key columns are `token_id` and `token`, the text
+    that the token adds to those before it. Raises AssayError for a reply without tokens.
+    """
+    around, ids = checkpoint.template.split(prompt), checkpoint.template.reply_ids(reply)
+    if not ids:
+        raise AssayError("reply='': no tokens; allowed: a text of at least one")
+    decode = checkpoint.tokenizer.decode
+    whole = decode(ids)
+    texts = (decode(ids[:end]) for end in range(1, len(ids) + 1))
+    ends = [len(os.path.commonprefix([whole, text])) for text in texts]  # noqa: RUF071
+    return RewardRows(
+        prompt=dataclasses.replace(around, prefix=(*around.prefix, *ids)),
+        columns={
+            "token_id": ids,
+            "token": [whole[start:end] for start, end in itertools.pairwise([0, *ends])],
+        },
+        part_columns=schema.SCORE_COLUMNS,
+        ids_of=lambda rows: [[*around.prefix, *ids[: row + 1], *around.suffix] for row in rows],
+        pooling=pooling_of(checkpoint, pooling),
     )
 
 
