@@ -57,6 +57,11 @@ def replies(fields: Fields) -> list[str]:
     return [_text({"reply": each}, "reply", "") for each in given]
 
 
+def reply(fields: Fields) -> str:
+    """The one reply of a request."""
+    return _text(fields, "reply")
+
+
 def search(fields: Fields) -> dict[str, int | str]:
     """The settings of a search (`engine.settings.SearchSettings`)."""
     direction = fields.get("direction", "max")

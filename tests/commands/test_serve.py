@@ -120,6 +120,15 @@ def test_replies_have_their_rewards_and_objectives(server, checkpoint):
     np.testing.assert_allclose(said["numbers"], expected.to_numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_reply_has_the_reward_it_would_have_at_each_token(server, checkpoint):
+    text = "the war of <b>love</b>"
+    said = one(asked(server, "running", {**ASKED, "model": 1, "reply": text}), "running")
+    model = engine.load(checkpoint("several", head="urm").path, step_size=16)
+    expected = model.running(QUESTION, text)
+    assert said["tokens"] == expected["token"].to_list() and "".join(said["tokens"]) == text
+    np.testing.assert_allclose(said["rewards"], expected["reward"], rtol=1e-5, atol=1e-6)
+
+
 def test_a_system_turn_is_part_of_the_conversation(server, run, checkpoint):
     said = asked(server, "rank", {**ASKED, "system": "Be brief."})
     run.sweep([checkpoint()], {"greatest": with_system("Be brief.", QUESTION)})
@@ -219,6 +228,7 @@ def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
         ("rank", {**ASKED, "question": "\ud800"}, "half of a character"),
         ("rank", {**ASKED, "question": "a␞b"}, "holds the character '␞'"),
         ("reply", {**ASKED, "replies": ["x"] * 33}, "a list of 1 to 32 texts"),
+        ("running", {**ASKED, "reply": 3}, "reply: allowed: a text"),
         ("search", {**ASKED, "steps": 10**9}, "steps: allowed: integers from 1 to 500"),
         ("search", {**ASKED, "direction": "both"}, "allowed: 'max', 'min'"),
         ("keep", {"answer": 1, "run": "/etc"}, "'run': no such field"),

@@ -259,12 +259,15 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   // --- Replies --------------------------------------------------------------------------------
 
   let replying = null, replyTimer = 0, texts = [], results = [];
+  let reading = null;
+  const askedNow = () => (panels.length ? panels : [{ at: 0, model: +$("model").value, system: $("system").value, question: $("question").value }]);
   const replyLines = () => $("replies").value.split("\n").filter((text) => text.trim()).slice(0, 32);
   async function reply() {
     clearTimeout(replyTimer);
     replying?.abort();
-    const given = replyLines(), control = (replying = new AbortController());
-    const asked = panels.length ? panels : [{ at: 0, model: +$("model").value, system: $("system").value, question: $("question").value }];
+    reading?.abort();
+    $("reading").replaceChildren();
+    const given = replyLines(), control = (replying = new AbortController()), asked = askedNow();
     if (!given.length) { [texts, results] = [[], []]; line("replies-line", ""); return drawReplies(); }
     if (!asked[0].question.trim()) return line("replies-line", "Type a question first.", true);
     const found = [];
@@ -288,8 +291,35 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
         cells[i].push(bar(share, share === share ? `${number(share, "percentile")} %` : "–"), ...values.map((x) => number(x, "reward")));
       });
     });
+    $("read").hidden = !texts.length;
     const row = (name, list) => element("tr", list.map((cell, i) => element(i && name === "td" ? "td" : "th", cell)));
     $("replies-table").replaceChildren(...(texts.length ? [element("table", [element("thead", row("th", heads)), element("tbody", cells.map((list) => row("td", list)))])] : []));
+  }
+
+  // Each reply, its tokens coloured by the reward that it would have if it ended there.
+  async function read() {
+    reading?.abort();
+    const control = (reading = new AbortController()), asked = askedNow(), every = texts;
+    $("reading").replaceChildren();
+    try {
+      for (const panel of asked) for (const text of every) {
+        await compute("/api/running", { ...body(panel), reply: text }, control.signal, (event, data) => {
+          if (event === "running") $("reading").append(...coloured(data, asked.length > 1 ? `${"AB"[panel.at]}: ` : ""));
+        });
+      }
+    } catch (error) { if (error.name !== "AbortError") line("replies-line", said(error), true); }
+  }
+  function coloured({ tokens, rewards }, of) {
+    const { element, number } = Write, low = Math.min(...rewards), high = Math.max(...rewards);
+    const words = tokens.map((text, i) => {
+      const node = element("span", text);
+      node.style.setProperty("--at", high > low ? (rewards[i] - low) / (high - low) : 0);
+      node.title = number(rewards[i], "reward");
+      return node;
+    });
+    const at = (x) => JSON.stringify(tokens.slice(0, rewards.indexOf(x) + 1).join("").slice(-24));
+    const ends = `${of}lowest ${number(low, "reward")} if it ended with ${at(low)}, highest ${number(high, "reward")} with ${at(high)} (darkest)`;
+    return [element("p", words, "read"), element("p", ends, "how")];
   }
 
   // --- Searching --------------------------------------------------------------------------------
@@ -352,6 +382,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     $("cancel").onclick = stop;
     $("search").onsubmit = search;
     $("search-cancel").onclick = () => searching?.abort();
+    $("read").onclick = read;
     $("replies").oninput = () => { clearTimeout(replyTimer); replyTimer = setTimeout(reply, LATER_MS); };
     $("find").oninput = () => { query = $("find").value.toLowerCase(); if (panels.length) fill(); };
     $("order").onchange = () => { const [key, how] = $("order").value.split(" "); [sort, rising] = [key, how === "r"]; fill(); };
