@@ -317,8 +317,8 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
       node.title = number(rewards[i], "reward");
       return node;
     });
-    const at = (x) => JSON.stringify(tokens.slice(0, rewards.indexOf(x) + 1).join("").slice(-24));
-    const ends = `${of}lowest ${number(low, "reward")} if it ended with ${at(low)}, highest ${number(high, "reward")} with ${at(high)} (darkest)`;
+    const at = (x) => `“${tokens.slice(0, rewards.indexOf(x) + 1).join("").slice(-24)}”`;
+    const ends = `${of}reward if the reply ended there: lowest, ${number(low, "reward")}, behind ${at(low)}; highest, ${number(high, "reward")}, behind ${at(high)} (deepest colour)`;
     return [element("p", words, "read"), element("p", ends, "how")];
   }
 
