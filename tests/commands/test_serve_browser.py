@@ -152,6 +152,7 @@ def test_a_reply_is_coloured_by_the_reward_while_it_is_read(window):
     """The token with the highest reward is the darkest; markup in a reply stays text."""
     page, reply = window(), f"the war of love{HOSTILE}"
     page.locator("#replies").fill(reply)
+    expect(page.locator("#read")).to_be_visible()
     page.get_by_role("button", name="Colour by the reward").click()
     read = page.locator("#reading .read")
     expect(read).to_have_text(reply)
