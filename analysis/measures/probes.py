@@ -34,7 +34,7 @@ PROBES = Spec(
         Column(
             "detectable",
             "fixed",
-            "smallest that shows",
+            "would show",
             "effect that so many pairs show with a probability of 80 % (at p < .05)",
         ),
         Column("beyond_noise", "bool", "beyond noise", "the interval lies beyond those of shams"),
@@ -43,7 +43,7 @@ PROBES = Spec(
         *ends("share", "95 %, clustered by prompt", stem="flips"),
         Column("margin", "number", "median margin", "median absolute margin: the unit"),
     ),
-    page="model list kind probe n effect ci_low ci_high q detectable beyond_noise flips",
+    page="model list kind probe n effect ci_low ci_high q flips beyond_noise detectable",
 )
 
 
