@@ -21,8 +21,8 @@ import polars as pl
 from analysis.blocks import Block, Finding, Marks, has_rows, notes, only_words
 from analysis.model_info import ModelInfo, describe
 from analysis.run import Run
+from analysis.settings import AnalyzeSettings, Options
 from engine.errors import AssayError
-from engine.settings import AnalyzeSettings, Options
 
 _WORDS = 60  # Characters of a prompt that are shown where it has no name.
 NO_VOCABULARY = "No model scored its vocabulary."

@@ -62,8 +62,8 @@ def _told(study: Study) -> Iterator[Finding]:
         effect, ends = row["effect"], bounds(row["ci_low"], row["ci_high"])
         text = (
             f"“{row['probe']}” {'raises' if effect > 0 else 'lowers'} the rewards of "
-            f"{study.names[row['model']]} most: by {decimals(abs(effect))} times its median margin on "
-            f"“{row['list']}” (95 % {ends})"
+            f"{study.names[row['model']]} most: by {decimals(abs(effect))} times its median margin "
+            f"on “{row['list']}” (95 % {ends})"
         )
         if row["pairs"]:
             share = f"{100 * row['flips']:.1f} %"

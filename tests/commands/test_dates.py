@@ -81,13 +81,6 @@ def test_a_date_may_be_chosen_and_is_spelled_in_one_way(converted, tmp_path, tex
     assert rendered(checkpoint).startswith("Today is 01 December 2024. ")
 
 
-@pytest.mark.parametrize("own", ["", "{% set date_string = '26 Jul 2024' %}{{ date_string }}"])
-def test_a_date_for_a_template_that_prints_none_that_is_given_is_refused(converted, tmp_path, own):
-    said = "date='01 Dec 2024'"
-    assert said in converted("--config.date=2024-12-01", template=own + tiny.CHATML).refusal()
-    assert not (tmp_path / "c").exists()
-
-
 def test_a_date_may_be_that_of_conversations_with_a_system_turn(converted, tmp_path):
     dated = "{% if messages[0].role == 'system' %}{{ date_string }}{% endif %}" + tiny.CHATML
     assert converted("--config.date=2024-12-01", template=dated).code == 0

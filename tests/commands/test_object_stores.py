@@ -13,6 +13,7 @@ import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
 
+from engine.runs import storage
 from tests.support import tiny
 from tests.support.folders import files_of
 
@@ -122,9 +123,12 @@ def test_a_store_gets_the_bytes_that_a_disk_gets_also_after_a_kill(
     command, store, killed_sweep, light, tmp_path
 ):
     source = tiny.write_model(tmp_path / "hf")
+    convert = ("convert", f"--source={source}")
+    assert "s3://" in command(*convert, f"--checkpoint={STORE}/tiny").refusal()
+    command(*convert, f"--checkpoint={tmp_path / 'tiny'}").fine()
+    storage.upload(tmp_path / "tiny", storage.path_of(f"{STORE}/tiny"))
     for place in (str(tmp_path), STORE):
         checkpoint, run, report = (f"{place}/{name}" for name in ("tiny", "run", "report"))
-        command("convert", f"--source={source}", f"--checkpoint={checkpoint}").fine()
         finished = killed_sweep(checkpoint, "run") if place == STORE else 0
         scored = (f"--checkpoint={checkpoint}", f"--run={run}")
         done = command("sweep", *scored, *SMALL).fine()

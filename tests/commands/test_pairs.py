@@ -381,9 +381,7 @@ def test_a_comparison_says_once_how_its_pairs_are_rendered(capsys):
 def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
     command, model, source, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        "launch.common.reporting.write_report", lambda runs, target, settings: target
-    )
+    monkeypatch.setattr("launch.common.reporting.report_on", lambda runs, target, settings: target)
     path = source("".join(json.dumps(row) + "\n" for row in TRL), "trl.jsonl")
     flags = ("--prompt=Why?", "--prompt=How?", f"--out={tmp_path}", "--config.self_check=1")
     done = command("report", model[0].path, f"--items={path}", "--json", *flags).fine()

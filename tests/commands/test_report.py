@@ -19,9 +19,7 @@ def call(command, tmp_path, monkeypatch):
     """Flags -> what `assay report` of two reward models, a list and a language model did."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        "launch.common.reporting.write_report", lambda runs, target, settings: target
-    )
+    monkeypatch.setattr("launch.common.reporting.report_on", lambda runs, target, settings: target)
     for number, name in enumerate(("a/final", "b/final")):
         tiny.write_model(tmp_path / name, seed=number)
     tiny.write_model(tmp_path / "lm", head="lm", seed=2)

@@ -122,18 +122,6 @@ def test_processes_that_make_other_tokens_of_a_prompt_are_refused(checkpoint, tm
     assert not list(tmp_path.glob("run/**/*.parquet"))
 
 
-@pytest.mark.slow
-def test_run_folders_that_are_not_shared_are_refused(checkpoints, tmp_path):
-    ended = run_to_the_end(
-        *("sweep", 2, checkpoints["reward"], *SMALL),
-        own=lambda i: [f"--run={tmp_path}/{i}/run"],
-        patch="from engine.sweep import setup; setup._SHARED_S = 2.0",
-    )
-    pattern = rf"process 1 of 2 \({HOST}\): run {tmp_path}/1/run: .*"
-    assert_one_line_each(ended, 2, pattern)
-    assert list(tmp_path.rglob("run")) == []
-
-
 def test_a_port_that_is_taken_is_one_line(command, checkpoints, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]

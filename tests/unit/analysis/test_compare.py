@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import analysis
+from analysis.settings import Limits
 from engine.errors import AssayError
-from engine.settings import Limits
 from tests.support import runs
 
 N = 300

@@ -9,8 +9,9 @@ import pytest
 from flax import nnx
 
 from engine.models.reward_model import RewardModels
-from engine.search.gcg import UNKNOWN, build_step_inputs
+from engine.search.gcg import build_step_inputs
 from engine.search.objective import slopes_of
+from engine.search.proposals import UNKNOWN
 from tests.support import searches
 from tests.support.searches import problem, settings
 
