@@ -34,6 +34,7 @@ class ModelEntry:
     head: str = ""
     conversion: int | None = None
     decoder_hash: str | None = None
+    layers: tuple[str, ...] = ()  # the first digits of the hash of each
     template: dict[str, Any] = dataclasses.field(default_factory=dict)  # Any: what JSON holds
     mixture: bool = False
     reward_of: "PairEntry | None" = None

@@ -291,6 +291,7 @@ def model_entry(card: Card) -> Json:
         "conversion": VERSION,
         "checkpoint_hash": card.checkpoint_hash,
         "decoder_hash": card.decoder_hash,
+        "layers": [digest[:8] for digest in card.layer_hashes],
         "vocab": card.tokenizer_hash,
         "template": card.policy.to_json(),
         **({"mixture": True} if card.decoder.experts else {}),

@@ -93,20 +93,6 @@ def test_a_text_that_is_no_date_is_refused_where_it_is_asked_for(converted, tmp_
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.slow
-def test_a_run_is_in_one_date_and_says_which(command, converted, run, tmp_path):
-    for name, date in (("a", "26 Jul 2024"), ("b", "27 Jul 2024")):
-        assert converted(f"--config.date={date}", to=name, template=TODAY).code == 0
-    first, other = (f"--checkpoint={tmp_path / name}" for name in "ab")
-    flags = [f"--run={run.folder}", "--config.self_check=4"]
-    assert command("sweep", first, *flags, "--config.prompts=greatest").code == 0
-    said = "template.date='26 Jul 2024', not '27 Jul 2024'"
-    assert said in command("sweep", other, *flags, "--config.prompts=worst").refusal()
-    [result] = run.results().values()
-    assert result.identity.date == "26 Jul 2024"
-    assert command("verify", f"--run={run.folder}", "--rescore=8", first).code == 0
-
-
 def test_the_chat_form_of_a_language_model_has_a_fixed_date_too(command, checkpoint, run):
     model = checkpoint("dated-lm", head="lm", template=TODAY)
     assert model.card.policy.date == "26 Jul 2024"

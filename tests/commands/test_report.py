@@ -55,13 +55,6 @@ def test_it_converts_sweeps_scores_and_goes_on(call, tmp_path):
     assert again.out[-1] == "report: reports/a-final-b-final/report"
 
 
-def test_a_model_that_is_too_large_is_refused_before_any_is_swept(call, tmp_path, monkeypatch):
-    monkeypatch.setattr("engine.mesh.free_bytes", lambda *_: 2**20)
-    done = call()
-    assert done.code == 2 and "a-final: needs" in done.err[-1]
-    assert not (tmp_path / "reports" / "a-final-b-final" / "run" / "scores").exists()
-
-
 def test_a_language_model_is_refused_as_a_reward_model(command, checkpoint, tmp_path):
     done = command("report", checkpoint("lm", head="lm").path, f"--out={tmp_path / 'out'}")
     assert done.code == 2 and "a language model; allowed: a reward model" in done.err[-1]

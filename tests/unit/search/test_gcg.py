@@ -175,7 +175,7 @@ def traced(asked: SearchObjective, model) -> Trace:
 @pytest.mark.parametrize("method", slow.all_but(["gcg"], METHODS))
 def test_every_method_finds_what_its_model_gives_that_reward(checkpoint, method):
     model = checkpoint()
-    asked = problem(model, method=method, direction="min", steps=80, candidates=15, round_trip=True)
+    asked = problem(model, method=method, direction="min", steps=20, candidates=12, round_trip=True)
     frame = trace_frame(asked, traced(asked, model), "min")
     last, (split,) = frame.row(-1, named=True), asked.prompts
     plain = scorer(model).plain_rewards([[*split.prefix, *last["token_ids"], *split.suffix]])
@@ -184,6 +184,7 @@ def test_every_method_finds_what_its_model_gives_that_reward(checkpoint, method)
     assert last["round_trips"]
 
 
+@pytest.mark.slow
 def test_the_steps_that_a_budget_allows_are_planned(checkpoint):
     model, seen = checkpoint(), []
     budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}

@@ -32,17 +32,8 @@ def gradients(scorer, what, parents, asked):
 HEADS = {
     "linear": {},
     "qrm": {"architectures": ("LlamaForRewardModelWithGating",)},  # its gate reads the prompt
-    "urm": {"architectures": ("LlamaForSequenceClassificationWithNormal_Weights",)},
 }
-
-
-HEADS_AND_WAYS = [
-    ("linear", "max", ()),
-    ("linear", "min", (0,)),
-    ("linear", "max", (1,)),
-    ("qrm", "max", ()),
-    ("urm", "min", ()),
-]
+HEADS_AND_WAYS = [("linear", "min", (0,)), ("linear", "max", (1,)), ("qrm", "max", ())]
 
 
 @pytest.mark.slow
