@@ -119,6 +119,10 @@ class Run:
         ids, rewards = self._cache.rewards(result, self.same_vocabulary(model))
         return ids, rewards.astype(float) - result.baseline
 
+    def items_of(self, result: Result) -> pl.DataFrame:
+        """item_id, item and reward of one result over a list; sorted by item_id."""
+        return checks.scan(result).collect().sort("item_id")
+
     def rewards(self, model: str, prompt: str) -> tuple[Array, Array]:
         """Token ids (uint32, ascending) and rewards (float32) of one model under one prompt.
 
