@@ -274,23 +274,23 @@ class ChatTemplate:
         around, merged = self._around_whole(asked, variables)
         if not reply_start:
             return around, merged
-        [ids] = self.conversations([_conversation(prompt, "")], [variables])
-        prefix, suffix = ids[: len(ids) - len(around.suffix)], around.suffix
-        before = self.tokenizer.decode(around.prefix)
-        own = prefix[len(around.prefix) :]
-        stands = tuple(ids) == (*around.prefix, *own, *suffix) and own == self.reply_ids(
-            reply_start
-        )
-        if not stands and self.tokenizer.decode(prefix) != before + reply_start:
-            probes = [_conversation(prompt, probe) for probe in _PROBES]
-            if (reply_start + _PROBES[0]).strip() not in self.texts(probes[:1], [variables])[0]:
-                raise AssayError(
-                    f"chat template of {self.tokenizer.name_or_path}: it changes the reply start "
-                    f"{reply_start[-_SHOWN:]!r}; allowed: a text that it writes as it is"
-                )
-            merged = reply_start
-            prefix = _common_prefix(self.conversations(probes, [variables] * len(probes)))
-        return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=suffix), merged
+        plain = self.texts([_conversation(asked, p) for p in _PROBES], [variables] * len(_PROBES))
+        before = "".join(_common_prefix(plain))
+        after = "".join(_common_prefix([text[len(before) :][::-1] for text in plain]))[::-1]
+        begun = [_conversation(prompt, reply) for reply in ("", *_PROBES)]
+        whole, *continued = self.texts(begun, [variables] * len(begun))
+        ids, suffix = self.tokenise([whole])[0], around.suffix
+        prefix = ids[: len(ids) - len(suffix)]
+        closed = tuple(ids[len(prefix) :]) == suffix and self.tokenizer.decode(suffix) == after
+        if closed and whole == before + reply_start + after:
+            return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=suffix), None
+        if (reply_start + _PROBES[0]).strip() not in continued[0]:
+            raise AssayError(
+                f"chat template of {self.tokenizer.name_or_path}: it changes the reply start "
+                f"{reply_start[-_SHOWN:]!r}; allowed: a text that it writes as it is"
+            )
+        shared = _common_prefix(self.tokenise(continued))
+        return PromptIds(prompt=prompt, prefix=tuple(shared), suffix=suffix), reply_start
 
     def _around_whole(self, prompt: Prompt, variables: Variables) -> tuple[PromptIds, str | None]:
         """`_around` of a prompt without a reply start."""

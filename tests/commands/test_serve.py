@@ -17,7 +17,7 @@ import pytest
 import assay
 import engine
 from engine.errors import AssayError
-from engine.text.chat_template import with_system
+from engine.text.chat_template import with_reply_start, with_system
 from launch.common.scoring import prompt_id
 from launch.serving.app import TOKEN
 from launch.serving.server import bind
@@ -126,6 +126,17 @@ def test_a_system_turn_is_part_of_the_conversation(server, run, checkpoint):
     np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "greatest"))
 
 
+def test_every_token_is_ranked_after_a_reply_start_and_kept_as_by_a_sweep(server, run, checkpoint):
+    begun = with_reply_start(QUESTION, "the war ")
+    said = asked(server, "rank", {**ASKED, "after": "the war "})
+    run.sweep([checkpoint()], {"begun": begun})
+    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "begun"))
+    assert (
+        "after"
+        in one(asked(server, "keep", {"answer": one(said, "done")["answer"]}), "kept")["line"]
+    )
+
+
 @pytest.mark.slow
 def test_a_search_tells_its_trace(server):
     wanted = {"direction": "max", "length": 2, "steps": 3}
@@ -218,6 +229,7 @@ def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
         ("rank", {**ASKED, "run": "/etc"}, "'run': no such field"),
         ("rank", {**ASKED, "question": "\ud800"}, "half of a character"),
         ("rank", {**ASKED, "question": "a␞b"}, "holds the character '␞'"),
+        ("rank", {**ASKED, "after": "a␟b"}, "holds the character '␟'"),
         ("reply", {**ASKED, "replies": ["x"] * 33}, "a list of 1 to 32 texts"),
         ("search", {**ASKED, "steps": 10**9}, "steps: allowed: integers from 1 to 500"),
         ("search", {**ASKED, "direction": "both"}, "allowed: 'max', 'min'"),

@@ -57,5 +57,5 @@ def test_a_reply_start_that_ends_with_the_eos_that_trl_adds_is_scored_as_a_text_
 
 @pytest.mark.parametrize(("prompt", "start"), [("a␟b", "love"), ("a", "lo␟ve"), ("a", "\ud800")])
 def test_texts_that_cannot_be_parted_again_are_refused(prompt, start):
-    with pytest.raises(AssayError, match="'␟'|surrogate"):
+    with pytest.raises(AssayError, match=r"'␟'|surrogate"):
         with_reply_start(prompt, start)

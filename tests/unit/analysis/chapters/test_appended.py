@@ -30,7 +30,7 @@ def add_behind(run, model, prompt, rewards, baseline, **said):
 
 
 def behind_run(folder, rng, *, planted=2.0, replies=REPLIES, plain=True, model="m"):
-    """One model, some replies whose rewards have a spread of `UNIT`, and a token that raises all."""
+    """One model, replies whose rewards have a spread of `UNIT`, and a token that raises all."""
     tokens = [f"t{i}" for i in range(SIZE)]
     tokens[AT] = THANKS
     scores = {(model, "greatest"): rng.normal(size=SIZE)} if plain else {}
