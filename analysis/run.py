@@ -359,7 +359,7 @@ def load(
         elif "item_id" in rows.columns:
             checks.check_items(kept, rows, items)
     # The one rule for what is no plain sweep, and no list of the user's.
-    begun = [result for result in results if result.reply_start]
+    behind = [result for result in results if result.reply_start]
     plain = [result for result in results if not result.reply_start]
     by_kind = {kind: [r for r in plain if r.kind == kind] for kind in schema.COLUMNS}
     conversations = by_kind[schema.CONVERSATIONS_DIR]
@@ -372,7 +372,7 @@ def load(
     }
     tokens = {kind: {(r.model, r.prompt): r for r in by_kind[kind]} for kind in by_kind}
     scored = (schema.SCORES_DIR, schema.ITEMS_DIR, schema.CONVERSATIONS_DIR)
-    shown = {r.model for kind in scored for r in by_kind[kind]} | {r.model for r in begun}
+    shown = {r.model for kind in scored for r in by_kind[kind]} | {r.model for r in behind}
     shown |= {result.model for result in contents.searches.values()}
     return Run(
         folders=folders,
@@ -384,9 +384,9 @@ def load(
         item_logprobs=lists[schema.ITEM_LOGPROBS_DIR],
         conversations={(str(r.items), r.model): r for r in conversations},
         searches=contents.searches,
-        appended={(r.model, r.prompt): r for r in begun if r.kind == schema.SCORES_DIR},
+        appended={(r.model, r.prompt): r for r in behind if r.kind == schema.SCORES_DIR},
         repeated={
-            (str(r.items), r.model, r.prompt): r for r in begun if r.kind == schema.ITEMS_DIR
+            (str(r.items), r.model, r.prompt): r for r in behind if r.kind == schema.ITEMS_DIR
         },
         _records=contents.models,
         _runs=runs,

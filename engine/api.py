@@ -126,9 +126,9 @@ class RewardModel:
         if after:
             if not isinstance(prompt, str):
                 raise AssayError(f"after={after!r}: its prompt must be one text")
-            begun = with_reply_start(prompt, after)
-            swept = self._tokens(self._scorer, ["reward"], begun, mode, pooling)
-            alone = self._replies(begun, [""], mode_of(self._checkpoint, [begun], mode), pooling)
+            whole = with_reply_start(prompt, after)
+            swept = self._tokens(self._scorer, ["reward"], whole, mode, pooling)
+            alone = self._replies(whole, [""], mode_of(self._checkpoint, [whole], mode), pooling)
             return swept.with_columns(effect=pl.col("reward") - alone[0, 0])
         given = prompt if isinstance(prompt, Sequence) else ()
         several = [one for one in given if isinstance(one, str)]

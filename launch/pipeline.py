@@ -39,7 +39,7 @@ class Scored:
     # A list whose rows have prompts of their own, or None.
     conversations_list: ConversationList | None = None
     # Prompt id -> text, of prompts with a reply start.
-    begun: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    behind_prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     models: Sequence[Checkpoint] = ()  # checkpoints of the reward models
     language: Sequence[Checkpoint] = ()  # those of the language models
     new: int = 0  # rewards and log-probabilities that this call has computed
@@ -76,9 +76,9 @@ def behind(work: Scored, say: Say) -> None:
     """Scores every token behind replies, and repeats those that move rewards most."""
     from launch.common import after  # of which most reports have none
 
-    say(f"scoring every token behind {counted(len(work.begun), 'reply')} into {work.run}")
+    say(f"scoring every token behind {counted(len(work.behind_prompts), 'reply')} into {work.run}")
     plain = dataclasses.replace(work.settings, lens=False)
-    where = (work.begun, work.run, plain, work.mesh)
+    where = (work.behind_prompts, work.run, plain, work.mesh)
     work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
     work.new += after.repeat(work.models, *where)
 

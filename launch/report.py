@@ -71,27 +71,27 @@ def report(given: command.Given) -> command.CommandResult:
     names, prompts = command.paths(given, "checkpoint"), scoring.prompts(given)
     listed = inputs.given_list(given, sweeps=True) if inputs.has_list(given) else None
     alone = given.items is not None and listed is None  # replies without prompts of their own
-    begun = after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {}
+    behind = after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {}
     work = Report(
         config=given.config,
         root=storage.path_of(given.out or _default_out(names)),
         prompts=prompts,
         items=inputs.list_given(given) if alone else None,
         word_prompts=prompts,
-        begun=begun,
+        behind_prompts=behind,
         conversations_list=listed,
         names=names,
         languages=given.language_model,
         analyze=reporting.settings_of(given.config.analyze),
     )
     asked = {pipeline.score: alone, pipeline.judge: listed, pipeline.logprobs: work.languages}
-    asked[pipeline.behind] = begun
+    asked[pipeline.behind] = behind
     with command.run_lock("report", work.run, wait=given.wait):
         pipeline.run(STEPS, work, asked)
         run = analysis.load(work.run)
     slugs = [model.card.slug for model in work.models]
     swept = [r.seconds for (model, _), r in run.results.items() if model in slugs]
-    if listed is not None and not begun and swept:
+    if listed is not None and not behind and swept:
         rows = min(given.config.after.rows, listed.table["row"].n_unique())
         seconds = len(slugs) * rows * sum(swept) / len(swept)
         after.say_cost(seconds, rows, given.items)
@@ -103,7 +103,7 @@ def report(given: command.Given) -> command.CommandResult:
     every = [*slugs, *(model.card.slug for model in work.language)]
 
     def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
-        results = [*facts.of_run(work.run, every, {*prompts.values(), *begun.values()})["results"]]
+        results = [*facts.of_run(work.run, every, {*prompts.values(), *behind.values()})["results"]]
         if listed is not None:
             results += facts.of_conversations(work.run, listed.name, slugs)
         return {"page": str(work.page), "results": results}

@@ -233,8 +233,8 @@ def conversations(table: pl.DataFrame) -> tuple[list[list[dict[str, Any]]], list
 
 def parted(prompt: str) -> tuple[str, str]:
     """A prompt's text without its reply start, and the reply start; "" for a prompt without one."""
-    asked, _, reply_start = prompt.partition(REPLY_START)
-    return asked, reply_start
+    plain, _, reply_start = prompt.partition(REPLY_START)
+    return plain, reply_start
 
 
 # How often a token is repeated behind a reply start, in the lists of `repeated_list`.

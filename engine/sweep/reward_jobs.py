@@ -159,8 +159,8 @@ def _modes(checkpoint: Checkpoint, prompts: Mapping[str, str], mode: str) -> dic
     template may change.
     """
     modes: dict[str, str] = {}
-    for begun in (False, True):
-        same = {p: text for p, text in prompts.items() if bool(schema.parted(text)[1]) is begun}
+    for has_start in (False, True):
+        same = {p: text for p, text in prompts.items() if bool(schema.parted(text)[1]) is has_start}
         modes |= dict.fromkeys(same, mode_of(checkpoint, same.values(), mode))
     return modes
 

@@ -270,15 +270,16 @@ class ChatTemplate:
         self, prompt: Prompt, variables: Variables = MappingProxyType({})
     ) -> tuple[PromptIds, str | None]:
         """What `around` returns, and a reply that does not stand there as its own tokens."""
-        asked, reply_start = _parted(prompt)
-        around, merged = self._around_whole(asked, variables)
+        without, reply_start = _parted(prompt)
+        around, merged = self._around_whole(without, variables)
         if not reply_start:
             return around, merged
-        plain = self.texts([_conversation(asked, p) for p in _PROBES], [variables] * len(_PROBES))
+        probes = [_conversation(without, probe) for probe in _PROBES]
+        plain = self.texts(probes, [variables] * len(probes))
         before = "".join(_common_prefix(plain))
         after = "".join(_common_prefix([text[len(before) :][::-1] for text in plain]))[::-1]
-        begun = [_conversation(prompt, reply) for reply in ("", *_PROBES)]
-        whole, *continued = self.texts(begun, [variables] * len(begun))
+        with_start = [_conversation(prompt, reply) for reply in ("", *_PROBES)]
+        whole, *continued = self.texts(with_start, [variables] * len(with_start))
         ids, suffix = self.tokenise([whole])[0], around.suffix
         prefix = ids[: len(ids) - len(suffix)]
         closed = tuple(ids[len(prefix) :]) == suffix and self.tokenizer.decode(suffix) == after

@@ -20,18 +20,18 @@ from launch.common.config import made
 from launch.common.text import duration, say
 
 
-def prompts(given: Given, asked: Mapping[str, str], *, only: bool) -> Mapping[str, str]:
+def prompts(given: Given, plain: Mapping[str, str], *, only: bool) -> Mapping[str, str]:
     """Prompt id -> text of the prompts with a reply start that the command line names.
 
     Args:
       given: the parsed flags.
-      asked: the prompts of the command, by id.
-      only: whether the command has no other use for `asked`.
+      plain: the prompts of the command, by id.
+      only: whether the command has no other use for `plain`.
 
     Raises:
       AssayError: no text, no such file or nothing in it; --prompt beside a file with prompts.
     """
-    texts = [with_reply_start(prompt, text) for prompt in asked.values() for text in given.after]
+    texts = [with_reply_start(prompt, text) for prompt in plain.values() for text in given.after]
     if "" in given.after:
         raise AssayError("--after='': empty; allowed: the text of a reply")
     if given.after_items is not None:
@@ -42,7 +42,7 @@ def prompts(given: Given, asked: Mapping[str, str], *, only: bool) -> Mapping[st
         if has_prompts and given.prompt and only and not given.after:
             raise AssayError("the rows of --after_items have prompts; leave out --prompt")
         for prompt, reply in sampled.replies:
-            own = asked.values() if prompt is None else [prompt]
+            own = plain.values() if prompt is None else [prompt]
             texts += [with_reply_start(text, reply) for text in own]
         more = f"; {sampled.left_out:,} replies cannot be used" if sampled.left_out else ""
         rows = ", ".join(map(str, sampled.rows))

@@ -120,9 +120,9 @@ def prompt_id(text: str) -> str:
 
     With a reply start, the id of the prompt without it, and a hash.
     """
-    asked, reply_start = parted(text)
+    plain, reply_start = parted(text)
     if reply_start:
-        return f"{prompt_id(asked)}-after-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+        return f"{prompt_id(plain)}-after-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
     for name, known in PROMPTS.items():
         if text == known:
             return name

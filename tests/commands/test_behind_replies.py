@@ -53,10 +53,10 @@ def test_a_sample_of_pairs_stands_behind_its_own_prompts(
     run = tmp_path / "run"
     flags = [f"--after_items={pairs}", "--config.after.rows=3", f"--config.after.of={of}"]
     done = command("sweep", model, f"--run={run}", "--shard=1/1", *flags).fine()
-    begun = prompts(run / "shard-1-of-1")
+    behind = prompts(run / "shard-1-of-1")
     sides = ("chosen", "rejected") if of == "both" else (of,)
     known = {f"{row['prompt']}␟{row[side]}" for row in PAIRS for side in sides}
-    assert len(begun) == count and known >= set(begun)
+    assert len(behind) == count and known >= set(behind)
     assert any(
         line.startswith(f"note: behind {count} replies of {pairs} (rows ") for line in done.err
     )

@@ -127,10 +127,10 @@ def test_a_system_turn_is_part_of_the_conversation(server, run, checkpoint):
 
 
 def test_every_token_is_ranked_after_a_reply_start_and_kept_as_by_a_sweep(server, run, checkpoint):
-    begun = with_reply_start(QUESTION, "the war ")
+    behind = with_reply_start(QUESTION, "the war ")
     said = asked(server, "rank", {**ASKED, "after": "the war "})
-    run.sweep([checkpoint()], {"begun": begun})
-    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "begun"))
+    run.sweep([checkpoint()], {"behind": behind})
+    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "behind"))
     assert (
         "after"
         in one(asked(server, "keep", {"answer": one(said, "done")["answer"]}), "kept")["line"]
@@ -157,12 +157,12 @@ def until(response, *names):
     return data
 
 
-BEGUN = ("rows", "rows")  # of the first words, then of a step of all
+BEHIND = ("rows", "rows")  # of the first words, then of a step of all
 
 
 def test_a_second_window_waits_but_has_its_first_words_and_replies(server, held):
     with sent(server, "POST", "/api/rank", ASKED) as first:
-        until(first, *BEGUN)
+        until(first, *BEHIND)
         with sent(server, "POST", "/api/rank", ASKED) as second:
             assert until(second, "waiting") == {"before": 1}
             until(second, "rows")
@@ -174,11 +174,11 @@ def test_a_second_window_waits_but_has_its_first_words_and_replies(server, held)
 
 def test_connections_that_are_dropped_free_the_queue(server, explorer, held):
     with sent(server, "POST", "/api/rank", ASKED) as computed:
-        until(computed, *BEGUN)
+        until(computed, *BEHIND)
         with sent(server, "POST", "/api/rank", ASKED) as waiting:
             until(waiting, "rows")
     with sent(server, "POST", "/api/rank", ASKED) as third:
-        until(third, *BEGUN)  # so the one that was computed has ended before its end
+        until(third, *BEHIND)  # so the one that was computed has ended before its end
         assert not explorer.desk._waiting
         held.set()
         until(third, "done")
@@ -186,7 +186,7 @@ def test_connections_that_are_dropped_free_the_queue(server, explorer, held):
 
 def test_a_full_queue_refuses_and_empties(server, held):
     with contextlib.ExitStack() as stack:
-        for awaited in (BEGUN, *[["waiting"]] * 8):
+        for awaited in (BEHIND, *[["waiting"]] * 8):
             response = stack.enter_context(sent(server, "POST", "/api/rank", ASKED))
             until(response, *awaited)
         with sent(server, "POST", "/api/rank", ASKED) as refused:

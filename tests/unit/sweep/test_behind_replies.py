@@ -93,12 +93,12 @@ def expected(reference, model, mode):
 
 def check(run, family, mode):
     folder, model = family
-    begun = with_reply_start(PROMPT, STARTS[mode])
-    run.sweep([model], {"begun": begun}, mode=mode)
+    behind = with_reply_start(PROMPT, STARTS[mode])
+    run.sweep([model], {"behind": behind}, mode=mode)
     rewards, alone = expected(Reference(folder), model, mode)
     assert len(rewards) >= 300
     tolerance = 1e-4 * float(rewards.std())
-    np.testing.assert_allclose(run.rewards("tiny", "begun"), rewards, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(run.rewards("tiny", "behind"), rewards, rtol=0, atol=tolerance)
     [found] = run.results().values()
     assert found.baseline == pytest.approx(alone, abs=tolerance)
     assert found.reply_start == STARTS[mode]
@@ -132,49 +132,49 @@ def test_a_reply_start_that_is_left_out_or_closed_too_early_would_be_seen(
 
 # As any sweep
 
-BEGUN = {"begun": with_reply_start(PROMPT, "the truth is love")}
+BEHIND = {"behind": with_reply_start(PROMPT, "the truth is love")}
 
 
 def test_parts_resume_and_devices_leave_the_same_bytes(run, other_run, tiny):
-    run.sweep([tiny], BEGUN)
-    other_run.sweep([tiny], BEGUN, mesh=make_mesh(2))
-    (other_run.folder / result(prompt="begun") / "part-0000100-0000200.parquet").unlink()
-    assert other_run.sweep([tiny], BEGUN, mesh=make_mesh(2)) == 100
+    run.sweep([tiny], BEHIND)
+    other_run.sweep([tiny], BEHIND, mesh=make_mesh(2))
+    (other_run.folder / result(prompt="behind") / "part-0000100-0000200.parquet").unlink()
+    assert other_run.sweep([tiny], BEHIND, mesh=make_mesh(2)) == 100
     assert other_run.hashes() == run.hashes()
-    baselines = [r.results()[result(prompt="begun")].baseline for r in (run, other_run)]
+    baselines = [r.results()[result(prompt="behind")].baseline for r in (run, other_run)]
     assert baselines[0] == pytest.approx(baselines[1], abs=1e-6)
 
 
 def test_models_of_one_decoder_share_the_pass_and_have_baselines_of_their_own(run, checkpoint):
     both = [checkpoint(), checkpoint("other", head_seed=5)]
-    run.sweep(both, BEGUN)
+    run.sweep(both, BEHIND)
     found = run.results()
     for model in both:
-        rows = token_rows(model, BEGUN["begun"], "ids")
-        kept = found[result(model.card.slug, "begun")]
+        rows = token_rows(model, BEHIND["behind"], "ids")
+        kept = found[result(model.card.slug, "behind")]
         assert kept.identity.prefix_ids == (rows.prompt.prefix,)
         assert kept.complete
     assert len({kept.baseline for kept in found.values()}) == 2
 
 
 def test_another_reply_start_under_the_same_name_is_refused(run, tiny):
-    run.sweep([tiny], BEGUN)
-    with pytest.raises(AssayError, match="prompt 'begun' already exists with"):
-        run.sweep([tiny], {"begun": with_reply_start(PROMPT, "the war")})
+    run.sweep([tiny], BEHIND)
+    with pytest.raises(AssayError, match="prompt 'behind' already exists with"):
+        run.sweep([tiny], {"behind": with_reply_start(PROMPT, "the war")})
 
 
 def test_a_result_without_its_baseline_is_not_complete_and_is_checked_again(run, tiny):
-    run.sweep([tiny], BEGUN)
-    run.edit(lambda said: said.pop("baseline"), result(prompt="begun"))
-    assert not run.results()[result(prompt="begun")].complete
-    assert run.sweep([tiny], BEGUN) == 0
-    assert run.results()[result(prompt="begun")].complete
+    run.sweep([tiny], BEHIND)
+    run.edit(lambda said: said.pop("baseline"), result(prompt="behind"))
+    assert not run.results()[result(prompt="behind")].complete
+    assert run.sweep([tiny], BEHIND) == 0
+    assert run.results()[result(prompt="behind")].complete
 
 
 def test_plain_prompts_keep_their_mode_beside_a_reply_start_that_is_trimmed(run, trims):
-    run.sweep([trims], {"plain": PROMPT, "begun": with_reply_start(PROMPT, "no ")}, mode="auto")
+    run.sweep([trims], {"plain": PROMPT, "behind": with_reply_start(PROMPT, "no ")}, mode="auto")
     modes = {path: found.identity.mode for path, found in run.results().items()}
-    assert modes == {result("trims", "begun"): "text", result("trims", "plain"): "ids"}
+    assert modes == {result("trims", "behind"): "text", result("trims", "plain"): "ids"}
 
 
 # Repeated tokens
@@ -182,18 +182,20 @@ def test_plain_prompts_keep_their_mode_beside_a_reply_start_that_is_trimmed(run,
 
 def test_the_tokens_that_move_replies_most_are_repeated_behind_each(run, checkpoint):
     model = checkpoint("wide", max_position_embeddings=256)
-    begun = {
+    behind = {
         name: with_reply_start(PROMPT, text)
         for name, text in {"a": "the war", "b": "no", "c": "zq " * 12}.items()
     }
-    run.sweep([model], begun)
+    run.sweep([model], behind)
     settings = SweepSettings(mode="text", dtype="float32", step_size=64)
-    where = ([model], begun, str(run.folder), settings, make_mesh())
+    where = ([model], behind, str(run.folder), settings, make_mesh())
     new = repeated.repeat_rewards(*where)
-    assert new % (len(schema.TIMES) * len(begun)) == 0
+    assert new % (len(schema.TIMES) * len(behind)) == 0
     assert repeated.repeat_rewards(*where) == 0
-    baselines = [run.results()[result("wide", name)].baseline for name in begun]
-    effects = np.array([run.rewards("wide", name) for name in begun]) - np.array(baselines)[:, None]
+    baselines = [run.results()[result("wide", name)].baseline for name in behind]
+    effects = (
+        np.array([run.rewards("wide", name) for name in behind]) - np.array(baselines)[:, None]
+    )
     most = (effects > 0).mean(axis=0) > 0.5
     places = np.flatnonzero(most)[np.argsort(-effects.mean(axis=0)[most])]
     texts = [model.tokens[int(at)] for at in places]

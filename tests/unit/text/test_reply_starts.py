@@ -22,21 +22,21 @@ def test_the_prefix_ends_with_the_reply_start_and_the_suffix_stays(name, start):
 
 def test_each_reply_continues_the_reply_start_and_the_turns_before_it_stay():
     asked = with_system("Be brief.", PROMPT)
-    begun, chat = with_reply_start(asked, "Sure, "), template()
-    assert chat.render(begun, ["love"]) == chat.render(asked, ["Sure, love"])
-    assert turns(begun) == turns(asked)
+    behind, chat = with_reply_start(asked, "Sure, "), template()
+    assert chat.render(behind, ["love"]) == chat.render(asked, ["Sure, love"])
+    assert turns(behind) == turns(asked)
 
 
 @pytest.mark.parametrize("start", ["Sure, ", "no\n", "\nyes"])
 def test_a_reply_start_that_the_template_trims_is_scored_as_a_text_alone(start):
-    chat, begun = template(tiny.TRIMMED), with_reply_start(PROMPT, start)
-    assert not chat.cuttable(begun)
+    chat, behind = template(tiny.TRIMMED), with_reply_start(PROMPT, start)
+    assert not chat.cuttable(behind)
     assert chat.cuttable(with_reply_start(PROMPT, start.strip()))
     with pytest.raises(AssayError, match="mode=text"):
-        chat.split(begun)
-    [whole] = chat.sequences(begun, ["love"])
+        chat.split(behind)
+    [whole] = chat.sequences(behind, ["love"])
     assert chat.tokenizer.decode(whole) == chat.render(PROMPT, [start + "love"])[0]
-    prefix = list(chat.around(begun).prefix)
+    prefix = list(chat.around(behind).prefix)
     assert whole[: len(prefix)] == prefix
 
 

@@ -18,7 +18,7 @@ from tests.support.studies import named, told
 
 SIZE, REPLIES, AT = 600, 6, 17
 THANKS, UNIT = " thanks", 0.5
-BEGUN = {f"begun-{i}": f"Why?␟Because of {i}. " for i in range(REPLIES)}
+BEHIND = {f"behind-{i}": f"Why?␟Because of {i}. " for i in range(REPLIES)}
 
 
 def add_behind(run, model, prompt, rewards, baseline, **said):
@@ -34,10 +34,10 @@ def behind_run(folder, rng, *, planted=2.0, replies=REPLIES, plain=True, model="
     tokens = [f"t{i}" for i in range(SIZE)]
     tokens[AT] = THANKS
     scores = {(model, "greatest"): rng.normal(size=SIZE)} if plain else {}
-    prompts = {**runs.PROMPTS, **BEGUN}
+    prompts = {**runs.PROMPTS, **BEHIND}
     run = runs.write_run(folder, {"v": tokens}, {model: "v"}, scores, size=SIZE, prompts=prompts)
     baselines = scipy.stats.zscore(rng.normal(size=replies), ddof=1) * UNIT
-    for prompt, baseline in zip(BEGUN, baselines if replies > 1 else [0.3], strict=False):
+    for prompt, baseline in zip(BEHIND, baselines if replies > 1 else [0.3], strict=False):
         effects = rng.normal(-0.1, 0.2, size=SIZE)
         effects[AT] += planted
         add_behind(run, model, prompt, baseline + effects, float(baseline))
@@ -49,7 +49,7 @@ def add_repeated(run, curves, model="m"):
     loaded = analysis.load(run)
     for group, of in curves.items():
         items = [f"{group}{i}" * times for i in range(len(of)) for times in schema.TIMES]
-        for at, prompt in enumerate(BEGUN):
+        for at, prompt in enumerate(BEHIND):
             baseline = loaded.appended[model, prompt].baseline
             rewards = baseline + np.concatenate(of) + 0.01 * at
             columns = dict(
@@ -115,7 +115,7 @@ def test_one_reply_has_no_interval_and_its_unit_is_of_the_sweep(tmp_path, study_
     row = study.tables["appended"].row(0, named=True)
     assert row["token"] == THANKS
     assert math.isnan(row["ci_low"]) and math.isnan(row["q"])
-    rewards = analysis.load(run).effects("m", "begun-0")[1]
+    rewards = analysis.load(run).effects("m", "behind-0")[1]
     [about] = study.tables["appended_models"].to_dicts()
     assert about["unit"] == pytest.approx(rewards.std())
     assert not told(appended, study)
@@ -173,9 +173,9 @@ def test_the_kind_of_a_token_is_told_by_its_text(token, kind):
 def test_a_run_holds_sweeps_and_lists_behind_replies_apart_from_the_others(planted):
     run = planted.run
     assert list(run.results) == [("m", "greatest")]
-    assert {prompt for _, prompt in run.appended} == set(BEGUN)
+    assert {prompt for _, prompt in run.appended} == set(BEHIND)
     assert not run.items and len(run.repeated) == 2 * REPLIES
-    assert not set(BEGUN) & set(run.prompts)
+    assert not set(BEHIND) & set(run.prompts)
     assert list(run.vocabulary_prompts) == ["greatest"]
 
 
