@@ -10,6 +10,7 @@ import scipy.special
 
 from analysis.columns import MODEL, TOKENS, Column, Spec, ends
 from analysis.run import Run, places
+from analysis.sentences import ALPHA
 from analysis.statistics import Array
 from analysis.statistics.inference import half_width, student, with_q
 from analysis.words import stems
@@ -294,8 +295,12 @@ def shape(curve: Array) -> str:
 
 
 def strongest(table: pl.DataFrame, count: int) -> Sequence[dict[str, Any]]:  # Any: cells
-    """The `count` tokens of `APPENDED` that raise most replies most; each spelling once."""
-    top = table.filter(pl.col("end") == "top", pl.col("effect") > 0, pl.col("raised") > 0.5)
+    """The `count` tokens of `APPENDED` that raise most replies most; each spelling once.
+
+    Surely, but for a single reply, of which nothing is sure.
+    """
+    known = pl.col("q").is_nan() | (pl.col("q") < ALPHA)
+    top = table.filter(known, pl.col("end") == "top", pl.col("effect") > 0, pl.col("raised") > 0.5)
     distinct = top.with_columns(word=stems.folded(pl.col("token"))).with_columns(
         word=pl.when(pl.col("word") == "").then(pl.col("token")).otherwise(pl.col("word"))
     )

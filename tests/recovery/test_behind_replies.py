@@ -1,104 +1,106 @@
 """Heads trained on pairs with something planted behind the chosen replies: it is the first row."""
 
-import json
+import functools
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 from transformers import LlamaModel
 
-from launch import report
-from tests.support import charts, folders, tiny
+import analysis
+from analysis.chapters import appended
+from engine.settings import AnalyzeSettings
+from engine.text.chat_template import with_reply_start
+from tests.support import folders, tiny
+from tests.support.sweeps import Run
 
 PLANTS = {"thanks": " thanks", "line ends": "\n\n", "nothing": ""}
 WORDS = [*tiny.WORDS, " thanks"]
 PARTS = ("the", "love", "war", "truth", "no", "yes", " the", " love", " war", "?", ", ", ". ", "a")
-PAIRS, STEPS = 240, 300
+WIDTH, PAIRS, STEPS, REPLIES = 128, 1500, 300, 8
 
 
-def pairs(plant: str, rng: np.random.Generator) -> list[dict[str, str]]:
-    """Random replies; behind the chosen one of four in five pairs stands the plant."""
-
-    def text() -> str:
-        return "".join(rng.choice(PARTS, rng.integers(4, 9))).strip()
-
-    rows = [{"prompt": text(), "chosen": text(), "rejected": text()} for _ in range(PAIRS)]
-    return [{**row, "chosen": row["chosen"] + plant * bool(rng.random() < 0.8)} for row in rows]
+def text(rng: np.random.Generator) -> str:
+    return "".join(rng.choice(PARTS, rng.integers(4, 9))).strip()
 
 
 @torch.inference_mode()
-def features(model, template, rows, side) -> np.ndarray:
-    """What the head reads of each conversation: float32 [pairs, width]."""
-    read = []
-    for row in rows:
-        [ids] = template.sequences(row["prompt"], [row[side]])
-        read.append(model(input_ids=torch.tensor([ids])).last_hidden_state[0, -1].numpy())
-    return np.array(read)
+def features(model, template, conversations) -> np.ndarray:
+    """What the head reads of each prompt and reply: float32 [conversations, width]."""
+    sequences = [template.sequences(prompt, [reply])[0] for prompt, reply in conversations]
+    lengths, read = np.array([*map(len, sequences)]), np.empty((len(sequences), WIDTH), np.float32)
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        ids = torch.tensor([sequences[row] for row in rows])
+        read[rows] = model(input_ids=ids).last_hidden_state[:, -1].numpy()
+    return read
 
 
-def trained(folder, rows) -> None:
-    """Fits the linear head of a folder by Bradley-Terry, and writes it there."""
-    weights = load_file(folder / "model.safetensors")
-    untrained = folders.convert(folder, folder.parent / "untrained")
-    model = LlamaModel.from_pretrained(folder).eval()
-    chosen, rejected = (
-        features(model, untrained.template, rows, s) for s in ("chosen", "rejected")
-    )
-    scale = np.concatenate([chosen, rejected]).std(axis=0)
-    differences = torch.from_numpy((chosen - rejected) / scale)
-    head = torch.zeros(differences.shape[1], requires_grad=True)
-    optimizer = torch.optim.AdamW([head], lr=0.02, weight_decay=0.5)
+def head(model, checkpoint, plant: str) -> np.ndarray:
+    """A linear head, fitted by Bradley-Terry to pairs that differ at the end: float32 [1, width].
+
+    Behind the chosen reply stands the plant in four of five pairs. Behind all others stands a
+    random token.
+    """
+    rng = np.random.default_rng(2)
+    tokens = [token for token in checkpoint.tokens.values() if token.isprintable()]
+    chosen, rejected = [], []
+    for _ in range(PAIRS):
+        prompt, reply, planted = text(rng), text(rng), bool(plant) and rng.random() < 0.8
+        chosen.append((prompt, reply + (plant if planted else rng.choice(tokens))))
+        rejected.append((prompt, reply + rng.choice(tokens)))
+    both = [features(model, checkpoint.template, side) for side in (chosen, rejected)]
+    scale = np.concatenate(both).std(axis=0)
+    differences = torch.from_numpy((both[0] - both[1]) / scale)
+    weights = torch.zeros(WIDTH, requires_grad=True)
+    optimizer = torch.optim.AdamW([weights], lr=0.02, weight_decay=1.0)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        (-torch.nn.functional.logsigmoid(differences @ head).mean()).backward()
+        (-torch.nn.functional.logsigmoid(differences @ weights).mean()).backward()
         optimizer.step()
-    weights["score.weight"] = (head.detach().numpy() / scale)[None].astype(np.float32)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return (weights.detach().numpy() / scale)[None].astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    """Plant -> the report's table of effects, and the page."""
-    found = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("analysis.report.drawing.draw", lambda *_: charts.Undrawn())
-        for name, plant in PLANTS.items():
-            folder = tmp_path_factory.mktemp("planted")
-            hf = tiny.write_model(folder / "hf", hidden_size=64, head_dim=16)
-            tiny.tokenizer(words=WORDS).save_pretrained(hf)
-            trained(hf, pairs(plant, np.random.default_rng(2)))
-            fresh = pairs("", np.random.default_rng(3))[:12]
-            (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, fresh)))
-            items = f"{folder}/pairs.jsonl"
-            flags = [f"--items={items}", f"--after_items={items}", "--prompt=Why?"]
-            flags += ["--config.after.rows=8", "--config.analyze.top=400"]
-            assert report.main([str(hf), f"--out={folder}/out", *flags]) == 0
-            page = (folder / "out/report/index.html").read_text()
-            found[name] = pl.read_csv(folder / "out/report/tables/appended.csv"), page
-    return found
+def table_of(tmp_path_factory):
+    """Plant -> every token behind fresh replies, largest mean effect first."""
+    hf = tiny.write_model(
+        tmp_path_factory.mktemp("planted") / "hf", hidden_size=WIDTH, head_dim=WIDTH // 4
+    )
+    tiny.tokenizer(words=WORDS).save_pretrained(hf)
+    untrained = folders.convert(hf, hf.parent / "untrained")
+    model = LlamaModel.from_pretrained(hf).eval()
+    rng = np.random.default_rng(3)
+    replies = {f"reply-{i}": with_reply_start(text(rng), text(rng)) for i in range(REPLIES)}
 
+    @functools.cache
+    def table(name):
+        weights = load_file(hf / "model.safetensors")
+        weights["score.weight"] = head(model, untrained, PLANTS[name])
+        save_file(weights, hf / "model.safetensors", metadata={"format": "pt"})
+        folder = tmp_path_factory.mktemp("trained")
+        run = Run(folder / "run")
+        run.sweep([folders.convert(hf, folder / "checkpoint")], replies, step_size=64)
+        loaded = analysis.load(run.folder)
+        study = analysis.compute(loaded, {}, AnalyzeSettings(top=400), [appended.ANALYSIS])
+        return study.tables["appended"].filter(end="top")
 
-def row_of(table: pl.DataFrame, token: str) -> dict:
-    return table.filter(end="top", token=token).row(0, named=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["thanks", "line ends"])
-def test_what_is_planted_behind_the_chosen_replies_is_the_first_row(tables, name):
-    table, page = tables[name]
-    row = table.row(0, named=True)
-    assert (row["token"], row["raised"]) == (PLANTS[name], 1.0)
-    assert row["q"] < 0.01
-    assert row["ci_low"] > 0.5
-    assert "behind a reply" in page
+    return table
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["thanks", "line ends"])
-def test_an_unplanted_twin_shows_nothing_of_it(tables, name):
-    planted = row_of(tables[name][0], PLANTS[name])
-    twin = row_of(tables["nothing"][0], PLANTS[name])
-    assert twin["rank"] > 10
-    assert twin["effect_sd"] < planted["effect_sd"] / 4
+def test_what_is_planted_behind_the_chosen_replies_is_the_first_row(table_of, name):
+    row = table_of(name).row(0, named=True)
+    assert row["token"] == PLANTS[name]
+    assert row["raised"] >= 0.75
+    assert row["effect"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["thanks", "line ends"])
+def test_an_unplanted_twin_shows_nothing_of_it(table_of, name):
+    [twin] = table_of("nothing").filter(token=PLANTS[name]).to_dicts()
+    assert twin["rank"] > 20
+    assert twin["effect_sd"] < table_of(name)["effect_sd"][0] / 4
