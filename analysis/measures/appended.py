@@ -217,7 +217,7 @@ def summary(run: Run, model: str, table: pl.DataFrame) -> dict[str, Any]:  # Any
         "unit_of": of,
         "mode": found.mode,
         "effect_sd": float(found.effects.mean() / size),
-        "lowered": float((table["lowered"] > 0.5).mean() or 0.0),
+        "lowered": float(np.mean(table["lowered"].to_numpy() > 0.5)),
     }
 
 
@@ -236,7 +236,7 @@ def kinds(run: Run, model: str, table: pl.DataFrame) -> pl.DataFrame:
     for (name,), group in table.group_by("kind", maintain_order=True):
         at = np.searchsorted(found.token_ids, group["token_id"].to_numpy())
         mean, low, high, _ = over_replies(found.effects[:, at].mean(axis=1, keepdims=True) / size)
-        most = float((group["raised"] > 0.5).mean() or 0.0)
+        most = float(np.mean(group["raised"].to_numpy() > 0.5))
         ends_ = float(mean[0]), float(low[0]), float(high[0])
         rows.append((model, name, len(group), *ends_, most, group["token"][0]))
     return KINDS.frame(rows).sort("effect_sd", descending=True, maintain_order=True)

@@ -1,5 +1,6 @@
 """The tokens that move the rewards of replies most, repeated behind each of these replies."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -43,9 +44,7 @@ def repeat_rewards(
     for checkpoint in checkpoints:
         lists = processes.from_first(
             f"repeated tokens of {checkpoint.card.slug}",
-            lambda of=checkpoint: _lists(
-                RunFolder.read(storage.path_of(run)), of, prompts, settings
-            ),
+            functools.partial(_lists, run, checkpoint, prompts, settings),
         )
         for group, replies in lists.items():
             items = schema.repeated_list(group, items_hash(replies)), replies
@@ -63,10 +62,10 @@ def repeat_rewards(
 
 
 def _lists(
-    folder: RunFolder, checkpoint: Checkpoint, prompts: Mapping[str, str], settings: SweepSettings
+    run: str, checkpoint: Checkpoint, prompts: Mapping[str, str], settings: SweepSettings
 ) -> dict[str, list[str]]:
     """Group -> its tokens, each repeated, one after the other; groups without tokens left out."""
-    effects = []
+    folder, effects = RunFolder.read(storage.path_of(run)), []
     for prompt in prompts:
         result = folder.results[schema.scores_path(checkpoint.card.slug, prompt)]
         frame = pl.concat(result.frames()).sort("token_id")
@@ -77,8 +76,9 @@ def _lists(
         pl.col("token_id").is_in(frame["token_id"].implode())
     )
     # A text that is no character, or that the template trims, is no token when it is repeated.
-    kept = tokens["round_trip"].is_in(["replacement", "empty"]).fill_null(value=True)
-    usable = np.flatnonzero(~kept.to_numpy() & tokens["token"].is_first_distinct().to_numpy())
+    text, trimmed = tokens["token"], (tokens["round_trip"] == "empty").fill_null(value=False)
+    usable = text.is_first_distinct() & (text != "") & ~text.str.contains("\ufffd") & ~trimmed
+    usable = np.flatnonzero(usable.to_numpy())
     raised, mean = (np.array(effects) > 0).mean(axis=0), np.mean(effects, axis=0)
     lowered, order = (np.array(effects) < 0).mean(axis=0), np.argsort(-mean, kind="stable")
     order = order[np.isin(order, usable)]

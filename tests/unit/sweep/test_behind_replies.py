@@ -14,7 +14,7 @@ from engine.sweep import repeated
 from engine.text import chat_template
 from engine.text.chat_template import with_reply_start
 from engine.types import PromptIds
-from tests.support import folders, tiny
+from tests.support import folders, slow, tiny
 from tests.support.parity import make_mesh
 from tests.support.sweeps import PROMPTS, result
 
@@ -41,7 +41,7 @@ STARTS = {"ids": "Sure, the truth", "text": "Sure, "}
 WORDS = [*tiny.WORDS, " thanks", "Sure", "please"]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=slow.all_but(["chatml"], FAMILIES))
 def family(request, tmp_path_factory):
     """A folder that transformers loads, and its conversation; its vocabulary has 300 tokens."""
     folder = tmp_path_factory.mktemp("family")
@@ -180,6 +180,7 @@ def test_plain_prompts_keep_their_mode_beside_a_reply_start_that_is_trimmed(run,
 # Repeated tokens
 
 
+@pytest.mark.slow
 def test_the_tokens_that_move_replies_most_are_repeated_behind_each(run, checkpoint):
     model = checkpoint("wide", max_position_embeddings=256)
     behind = {
@@ -209,9 +210,10 @@ def test_the_tokens_that_move_replies_most_are_repeated_behind_each(run, checkpo
     assert items[5] == tokens[0] * 32
 
 
+@pytest.mark.slow
 def test_replies_that_leave_no_room_are_not_followed_by_repeated_tokens(run, checkpoint):
     model = checkpoint()
-    long = with_reply_start(PROMPT, "!" * 40)
+    long = with_reply_start(PROMPT, "!" * 60)
     run.sweep([model], {"long": long})
     settings = SweepSettings(mode="text", dtype="float32", step_size=64)
     new = repeated.repeat_rewards([model], {"long": long}, str(run.folder), settings, make_mesh())
