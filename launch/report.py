@@ -84,8 +84,12 @@ def report(given: command.Given) -> command.CommandResult:
         languages=given.language_model,
         analyze=reporting.settings_of(given.config.analyze),
     )
-    asked = {pipeline.score: alone, pipeline.judge: listed, pipeline.logprobs: work.languages}
-    asked[pipeline.behind] = behind
+    asked: dict[Any, object] = {  # Any: steps
+        pipeline.behind: behind,
+        pipeline.score: alone,
+        pipeline.judge: listed,
+        pipeline.logprobs: work.languages,
+    }
     with command.run_lock("report", work.run, wait=given.wait):
         pipeline.run(STEPS, work, asked)
         run = analysis.load(work.run)

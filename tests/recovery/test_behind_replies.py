@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
@@ -10,6 +11,7 @@ from transformers import LlamaModel
 
 import analysis
 from analysis.chapters import appended
+from analysis.measures.appended import MARKS
 from engine.settings import AnalyzeSettings
 from engine.text.chat_template import with_reply_start
 from tests.support import folders, tiny
@@ -84,7 +86,9 @@ def table_of(tmp_path_factory):
         run.sweep([folders.convert(hf, folder / "checkpoint")], replies, step_size=64)
         loaded = analysis.load(run.folder)
         study = analysis.compute(loaded, {}, AnalyzeSettings(top=400), [appended.ANALYSIS])
-        return study.tables["appended"].filter(end="top")
+        # Of tokens that are texts: training has seen no other at the end of a reply.
+        is_text = ~pl.col("token").str.contains("\ufffd") & (pl.col("kind") != MARKS)
+        return study.tables["appended"].filter(is_text, end="top")
 
     return table
 
