@@ -1,18 +1,23 @@
 """Metadata of models, which the scores do not hold: developer, base, size, rank."""
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from analysis.run import Run
+from analysis.sentences import alike, listed
 from engine.runs.schema import Columns
 
 _DESCRIBED: Columns = {
     **dict.fromkeys(("model", "nickname", "developer", "base"), pl.String),
     **{"size_b": pl.Float64, "rewardbench_rank": pl.Int64, "vocabulary": pl.Int64},
 }
+
+
+_LONG = 20  # Characters above which names lose what all have in common.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,49 @@ def about(record: Mapping[str, Any], info: ModelInfo | None) -> str:  # Any: JSO
     parts = [f"{record['head']} head"]
     parts += [f"adapter of {base['source']}"] if (base := record.get("base")) else []
     return ", ".join([*parts, f"from {record['source']}"])
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """`names` without the parts with which all of them begin or end.
+
+    Parts end at `-`, `_`, `/` or a space. What stays of each name has a letter. Names of which none
+    is longer than `_LONG` characters stay as they are.
+    """
+    parts = [re.split(r"(?<=[-_/ ])", name) for name in names]
+    start = alike(parts)
+    end = alike([name[start:][::-1] for name in parts])
+    for kept in range(start, -1, -1):
+        short = ["".join(name[kept : len(name) - end]).strip("-_/ ") for name in parts]
+        if len(set(short)) == len(names) and all(re.search(r"[^\W\d_]", one) for one in short):
+            return short if max(map(len, names)) > _LONG else list(names)
+    return list(names)
+
+
+def in_common(records: Sequence[Mapping[str, Any]], infos: Sequence[ModelInfo | None]) -> str:
+    """What some models share, as one sentence; "" where nothing is known to be shared.
+
+    Args:
+      records: of the models in run.json.
+      infos: the metadata of each, where it is known.
+    """
+    bases = {(info.base or "").partition(", ")[0] if info else "" for info in infos}
+    base = next(iter(bases)) if len(bases) == 1 else ""
+    layers = [record.get("layers") or [] for record in records]
+    depths, deepest = sorted({len(own) for own in layers}), max(layers, key=len, default=[])
+    decoder = f"one decoder ({base})" if base else "one decoder"
+    said = [f"the base {base}"] if base else []
+    if depths[:1] > [0] and all(own == deepest[: len(own)] for own in layers):
+        cut = f"the first {listed([str(n) for n in depths], 'or')} layers of {decoder}"
+        said = [cut if len(depths) > 1 else f"{decoder} of {depths[0]} layers"]
+    elif _same(records, "decoder_hash"):
+        said = [decoder]
+    said += ["one tokenizer"] * _same(records, "vocab")
+    return f"They share {listed(said)}." if said and len(records) > 1 else ""
+
+
+def _same(records: Sequence[Mapping[str, Any]], key: str) -> bool:
+    values = {record.get(key) for record in records}
+    return len(values) == 1 and None not in values
 
 
 def _unknown(slug: str) -> ModelInfo:

@@ -1,5 +1,6 @@
 """Lists, numbers and significant effects as sentences and tables of the page have them."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +13,23 @@ ALPHA = 0.05  # Sentences are about effects with a q below it.
 _ENDS = ("_low", "_high")
 
 
-def listed(words: Sequence[str]) -> str:
+def listed(words: Sequence[str], last: str = "and") -> str:
     """`words` as an English list."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def alike(rows: Sequence[Sequence[str]]) -> int:
+    """How many parts all of several rows have at their start; one part of each is not counted."""
+    columns = zip(*(row[:-1] for row in rows), strict=False)
+    same = itertools.takewhile(lambda column: len(set(column)) == 1, columns)
+    return len(list(same)) if len(rows) > 1 else 0
+
+
+def shortened(texts: Sequence[str]) -> list[str]:
+    """`texts` without the words with which all of them begin; the last word of each stays."""
+    words = [text.split(" ") for text in texts]
+    same = alike(words)
+    return [" ".join(["…", *parts[same:]]) for parts in words] if same else list(texts)
 
 
 def count(number: int, what: str, several: str = "") -> str:

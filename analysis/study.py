@@ -19,10 +19,11 @@ from typing import Any
 import polars as pl
 
 from analysis.blocks import Block, Finding, Marks, has_rows, notes, only_words
-from analysis.model_info import ModelInfo, describe
+from analysis.model_info import ModelInfo, describe, short_names
 from analysis.run import Run
+from analysis.sentences import shortened
+from analysis.settings import AnalyzeSettings, Options
 from engine.errors import AssayError
-from engine.settings import AnalyzeSettings, Options
 
 _WORDS = 60  # Characters of a prompt that are shown where it has no name.
 NO_VOCABULARY = "No model scored its vocabulary."
@@ -153,16 +154,24 @@ class Study:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Slug -> nickname of every model, in the order in which the report lists them."""
-        return dict(self.described.select("model", "nickname").iter_rows())
+        """Slug -> nickname of every model, in the order in which the report lists them.
+
+        Long ones lack what all of them have in common.
+        """
+        models, nicknames = self.described.select("model", "nickname")
+        return dict(zip(models, short_names(nicknames.to_list()), strict=True))
 
     @cached_property
     def prompt_names(self) -> dict[str, str]:
         """Prompt id -> how the page calls it: its words, or the id where that is one of them.
 
-        Of prompts that would be called alike, each is called by its id.
+        Words with which all prompts begin are left out. Of prompts that would be called alike,
+        each is called by its id.
         """
-        called = {prompt: _called(prompt, text) for prompt, text in self.run.prompts.items()}
+        words = {prompt: " ".join(text.split()) for prompt, text in self.run.prompts.items()}
+        texts = list(dict.fromkeys(words.values()))
+        short = dict(zip(texts, shortened(texts), strict=True))
+        called = {p: f"“{p}”" if _has_id(p, w) else _called(short[w]) for p, w in words.items()}
         times = collections.Counter(called.values())
         return {p: name if times[name] == 1 else f"“{p}”" for p, name in called.items()}
 
@@ -279,11 +288,12 @@ class Section:
         return only_words(self.blocks)
 
 
-def _called(prompt: str, text: str) -> str:
-    words = " ".join(text.split())
+def _has_id(prompt: str, words: str) -> bool:
     word = prompt.split(".")[0]  # "best" of "best.chat", which is another form of one prompt
-    if word.lower() in re.findall(r"\w+", words.lower()):
-        return f"“{prompt}”"
+    return word.lower() in re.findall(r"\w+", words.lower())
+
+
+def _called(words: str) -> str:
     return (
         f"“{words}”"
         if len(words) <= _WORDS

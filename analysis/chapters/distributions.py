@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Picture, Text
+from analysis.charts.estimates import estimates
+from analysis.charts.look import PANELS
 from analysis.charts.violins import violins
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, q
 from analysis.measures.matched_words import CELL
@@ -113,6 +115,13 @@ def _drawn(study: Study) -> Iterator[Block]:
     shapes = (study.tables["densities"], study.tables["quantiles"])
     kinds = {prompt: study.prompt_names[prompt] for prompt in study.run.vocabulary_prompts}
     draw = partial(violins, *shapes, study.names, kinds, "reward")
+    if len(study.scored) > PANELS:
+        shown = made.with_columns(question=pl.col("prompt").replace(study.prompt_names))
+        draw = partial(estimates, shown, study.names, "skewness", value="skewness", panel="name")
+        draw, caption = (
+            partial(draw, row="question"),
+            "Right of zero, the longer tail is of high rewards.",
+        )
     yield Picture("distributions", caption, draw)
     shared = study.tables.get("shared_vocabulary")
     whole = shared is None or not shared.height

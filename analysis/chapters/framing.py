@@ -13,7 +13,8 @@ import polars as pl
 
 from analysis.blocks import Block, Finding, Mark, Marks, Picture, Text
 from analysis.charts.clouds import clouds
-from analysis.charts.look import Chart
+from analysis.charts.estimates import estimates
+from analysis.charts.look import PANELS, Chart
 from analysis.columns import (
     KENDALL,
     MODEL,
@@ -73,7 +74,6 @@ AXIS = Spec(
     help="two axes are always one of each kind; not shown on the page",
 )
 _ONE_FRAMING = frozenset({"greatest", "best"})  # Two questions of one framing: both ask for good.
-_HEADS = {"mlp": "an MLP", "urm": "URM’s"}
 _NAMED = 2  # Models that a headline names.
 _WORDINGS = "framing_wordings"
 
@@ -270,7 +270,19 @@ def _drawn(study: Study) -> Iterator[Block]:
         )
         return contrast(pairs, axes, study.names, (good, bad))
 
+    if len(study.scored) > PANELS:
+        label = f"Pearson’s r of rewards under {good} and {bad}"
+        order = _of_prompts(study).sort("pearson", descending=True)
+        draw = partial(estimates, order, study.names, label, value="pearson")
+        caption = "1: rated alike under both prompts, −1: the opposite. Lines are 95% intervals."
     yield Picture("framing", caption, draw)
+
+
+def _of_prompts(study: Study) -> pl.DataFrame:
+    """The rows of `FRAMING` of the two opposite prompts, of which r is defined."""
+    prompts = prompts_of(study)
+    pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
+    return study.tables[FRAMING.name].filter(pair & pl.col("pearson").is_not_nan())
 
 
 def _reworded(study: Study) -> Iterator[Block]:
@@ -295,9 +307,7 @@ def _told(study: Study) -> Iterator[Finding]:
 def _marks(study: Study) -> Marks:
     """The correlation r of both prompts, of every model."""
     prompts = prompts_of(study)
-    pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
-    rows = study.tables[FRAMING.name].filter(pair & pl.col("pearson").is_not_nan())
-    numbers = rows.select("model", "pearson", "ci_low", "ci_high").iter_rows()
+    numbers = _of_prompts(study).select("model", "pearson", "ci_low", "ci_high").iter_rows()
     good, bad = (study.prompt_names[prompt] for prompt in prompts)
     axis = f"Pearson’s r of rewards under {good} and {bad}; 1: alike, −1: opposite"
     return Marks.some([Mark(study.names[slug], *ends) for slug, *ends in numbers], axis)
@@ -350,7 +360,7 @@ def _headline(
         if models:
             who = part_of(len(models), of, "model") if len(models) > _NAMED else listed(models)
             if models is kept and head:
-                who += f", the ones whose head is {_HEADS.get(head, head)},"
+                who += f", the ones with the {head} head,"
             clauses.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
             what = "them"
     if unsure := of - len(turned) - len(kept):

@@ -12,6 +12,7 @@ from analysis.blocks import Block, Finding, Picture, Text
 from analysis.chapters import sentiment
 from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
+from analysis.charts.look import PANELS
 from analysis.columns import MODEL, PROMPT, Spec
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
 from analysis.sentences import counted, significant, unclear
@@ -117,6 +118,8 @@ def _matches(study: Study) -> pl.DataFrame:
 
 def _points_drawn(study: Study) -> Iterator[Block]:
     points, slopes = study.tables["frequency_points"], study.tables[SLOPES.name]
+    if len(study.scored) > PANELS:
+        return
     titles = ("natural logarithm of occurrences in a million words", "reward, sentiment taken out")
     text = (
         "Each square is a few tokens: their reward to {}, with the fitted part of its valence "
@@ -132,15 +135,18 @@ def _points_drawn(study: Study) -> Iterator[Block]:
 def _slopes_drawn(study: Study) -> Iterator[Block]:
     slopes = study.tables[SLOPES.name]
     label = "change of reward where a word is 2.7 times as common, sentiment held"
-    shown = slopes.with_columns(question=pl.col("prompt").replace(study.prompt_names))
+    many = len(study.scored) > PANELS
+    unit = "one standard deviation of its rewards" if many else "its own scale"
+    shown = sentiment.in_deviations(study, slopes) if many else slopes
+    shown = shown.with_columns(question=pl.col("prompt").replace(study.prompt_names))
     draw = partial(
         estimates, shown, study.names, label, value="slope", row="question", form="number"
     )
     caption = (
-        "Right of zero, commoner words score higher at equal sentiment. 95% intervals; each model "
-        "has its own scale."
+        "Right of zero, commoner words score higher at equal sentiment. 95% intervals; each "
+        f"model’s unit is {unit}."
     )
-    yield Picture("frequency_slopes", caption, partial(draw, panel="name", shared=False))
+    yield Picture("frequency_slopes", caption, partial(draw, panel="name", shared=many))
     yield from (*SLOPES.rows(slopes), Text(sentiment.FAMILY, "how"))
     yield from matches_block(study.tables, "frequency")
 

@@ -13,7 +13,7 @@ from analysis.chapters.distributions import density_table, quantiles_table
 from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.fans import fans
-from analysis.charts.look import Chart
+from analysis.charts.look import PANELS, Chart
 from analysis.charts.violins import violins
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures import matched_words
@@ -173,18 +173,32 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
         "worse words score lower. Lines start at zero, so they show slopes, not levels; bands "
         "are 95% intervals. Each model has its own unit of reward."
     )
-    shown = slopes.with_columns(
+    many, unit = len(study.scored) > PANELS, "from the mildest positive word to the strongest"
+    shown = (in_deviations(study, slopes, 4.0) if many else slopes).with_columns(
         question=pl.col("prompt").replace(study.prompt_names),
         reach=pl.col("valence").replace_strict(_REACH, return_dtype=pl.Float64),
     )
-    label = "change of reward (up) by the sentiment of the word, −5 to 5 (across)"
-    yield Picture("sentiment_slopes", caption, partial(fans, shown, study.names, label))
+    titles = ("sentiment of the word", "change of reward")
+    draw = partial(fans, shown, study.names, titles)
+    if many:
+        prompts = study.run.vocabulary_prompts
+        ranked = [rows.sort("slope", descending=True) for _, rows in in_order(shown, [*prompts])]
+        draw = partial(estimates, pl.concat(ranked), study.names, f"standard deviations {unit}")
+        draw = partial(draw, value="slope", panel="question", colour="valence", kinds=[*_REACH])
+        draw = partial(draw, beside=False)
+        caption = (
+            "Right of zero, better words score higher, among positive and among all other words. "
+            f"In standard deviations of a model’s rewards {unit}, with 95% intervals."
+        )
+    yield Picture("sentiment_slopes", caption, draw)
     yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
     text = (
         "Each square is a few tokens: their reward to {} against their valence. Lines are least "
         "squares within positive words and within all others."
     )
     points, pictures = study.tables["sentiment_points"], []
+    if many:
+        return
     for prompt, words in in_order(points, list(study.run.vocabulary_prompts)):
         lines = pl.concat(
             fitted(
@@ -210,6 +224,8 @@ def _effects_drawn(study: Study) -> Iterator[Block]:
     yield from (*EFFECTS.rows(effects), Text(FAMILY, "how"))
     text = "Rewards of the negative and the positive words of the Bing lexicon under {}."
     pictures = []
+    if len(study.scored) > PANELS:
+        return
     for prompt, words in in_order(points, list(study.run.vocabulary_prompts)):
         drawn = partial(_both_valences, words, study.names)
         said = text.format(study.prompt_names[prompt])
@@ -265,6 +281,20 @@ def slope_findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator
         yield Finding(text=f"Asked {questions}: {clauses}.", picture="sentiment_slopes")
 
 
+def in_deviations(study: Study, slopes: pl.DataFrame, scale: float = 1.0) -> pl.DataFrame:
+    """`slopes` in standard deviations of the model's rewards: its keys, slope, ci_low, ci_high.
+
+    Slopes that are not known are left out, and those of a model that rates every token alike.
+    """
+    pairs = slopes.select("model", "prompt").iter_rows()
+    each = [np.std(study.run.rewards(*pair)[1], dtype=np.float64) for pair in pairs]
+    known = slopes.with_columns(sd=pl.Series(each, dtype=pl.Float64))
+    known = known.filter(pl.col("sd") > 0, pl.col("slope").is_not_nan())
+    numbers = (pl.col(key) * scale / pl.col("sd") for key in ("slope", "ci_low", "ci_high"))
+    keys = [key for key in ("prompt", "valence") if key in slopes.columns]
+    return known.select("model", *keys, *numbers)
+
+
 def slope_marks(study: Study, slopes: pl.DataFrame, unit: str, scale: float = 1.0) -> Marks | None:
     """Slopes under the first prompt with a sure one, in standard deviations of a model's rewards.
 
@@ -278,11 +308,8 @@ def slope_marks(study: Study, slopes: pl.DataFrame, unit: str, scale: float = 1.
     if not order:
         return None
     prompt, marks = order[0][0], []
-    for row in slopes.filter(prompt=prompt).iter_rows(named=True):
-        deviation = float(np.std(study.run.rewards(row["model"], prompt)[1], dtype=np.float64))
-        if deviation > 0 and not np.isnan(row["slope"]):
-            ends = (scale * row[key] / deviation for key in ("slope", "ci_low", "ci_high"))
-            marks.append(Mark(study.names[row["model"]], *ends))
+    for row in in_deviations(study, slopes.filter(prompt=prompt), scale).iter_rows(named=True):
+        marks.append(Mark(study.names[row["model"]], row["slope"], row["ci_low"], row["ci_high"]))
     size = deviations(float(np.median([abs(mark.value) for mark in marks]))) if marks else ""
     axis = f"asked {study.prompt_names[prompt]}: standard deviations of a model’s rewards {unit}"
     return Marks.some(marks, axis, f"{size} {unit}") if marks else None

@@ -12,6 +12,7 @@ from analysis.charts import look
 
 _BINS = (32, 24)  # Along x and y, in each panel.
 _WORDS = 2  # Of each bin, in its tooltip.
+_SIZE = (136, 132)  # Pixels of a panel.
 
 
 def clouds(
@@ -39,14 +40,16 @@ def clouds(
     """
     models = [model for model in names if model in points["model"]]
     labels = look.unique(names)
-    cells = pl.concat(_binned(points.filter(model=model), x, y) for model in models)
+    drawn = models[: look.PANELS]
+    cells = pl.concat(_binned(points.filter(model=model), x, y) for model in drawn)
     frames = [look.named(cells, names)]
     if lines is not None:
-        frames.append(look.named(lines, names))
+        frames.append(look.named(lines.filter(pl.col("model").is_in(drawn)), names))
     shown = pl.concat(frames, how="diagonal")
-    across = alt.X("x:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
-    up = alt.Y("y:Q", title=titles[1], scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
-    paint = look.by_model(names, models, legend=None)
+    said, axis = look.title(titles[0], _SIZE[0]), alt.Axis(tickCount=5)
+    across = alt.X("x:Q", title=said, scale=alt.Scale(zero=False), axis=axis)
+    up = look.up("y", titles[1], _SIZE[1])
+    paint = look.by_model(names, drawn, legend=None)
     fuller = alt.Opacity("words:Q", scale=alt.Scale(type="sqrt", range=[0.15, 1]), legend=None)
     about = [alt.Tooltip("words:Q", title="tokens"), alt.Tooltip("some:N", title="such as")]
     squares = alt.Chart().transform_filter("isValid(datum.words)").mark_square(size=34)
@@ -56,10 +59,10 @@ def clouds(
         fits = alt.Chart().transform_filter("isValid(datum.line)").mark_line(style="ink")
         layers.append(fits.encode(x="x:Q", y="y:Q", detail="line:N"))
     layered = alt.LayerChart(
-        layer=layers, data=look.data(shown, sparse=True), width=150, height=125
+        layer=layers, data=look.data(shown, sparse=True), width=_SIZE[0], height=_SIZE[1]
     )
     panels, apart = [labels[model] for model in models], "y" if shared else "xy"
-    return look.faceted(layered, panels, columns, label=titles[0], apart=apart)
+    return look.faceted(layered, panels, columns, apart=apart)
 
 
 def _binned(points: pl.DataFrame, x: str, y: str) -> pl.DataFrame:

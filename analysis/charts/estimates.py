@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -20,12 +21,11 @@ def estimates(
     panel: str = "",
     colour: str = "name",
     kinds: Sequence[str] = (),
-    hollow: str = "",
     zero: float | None = 0.0,
     scale: float = 1.0,
     form: str = "",
     shared: bool = True,
-    columns: int = 5,
+    columns: int = 4,
     width: int = 0,
     mean: str = "",
     beside: bool = True,
@@ -41,7 +41,6 @@ def estimates(
       panel: column whose values are panels side by side; "" draws one.
       colour: column that colours the dots: "name" in the models' colours, another in `kinds`.
       kinds: values of `colour`, where it is not "name".
-      hollow: column of texts; dots whose text is "no" are hollow.
       zero: value without an effect, drawn as a line; None draws none.
       scale: what numbers are multiplied by, such as 100 for percentile points.
       form: how the table prints the numbers, as `columns.Column` has it; "share" where `scale` is
@@ -56,27 +55,27 @@ def estimates(
     form = form or ("share" if scale == 100 else "fixed")
     keys = {"value": value, "low": "ci_low", "high": "ci_high"}
     shown = _drawn(table, names, keys, scale, form)
+    if "name" in shown.columns and shown["name"].n_unique() > look.PANELS:
+        row, panel, colour, shown = _models_down(shown, row, panel, colour, beside)
     panels = shown[panel].unique(maintain_order=True).to_list() if panel else []
     rows = shown[row].unique(maintain_order=True).to_list()
-    y = alt.Y(f"{row}:N", sort=rows, title=None, axis=alt.Axis(grid=True))
-    title, axis = None if panel else label, alt.Axis(tickCount=5)
-    x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False), axis=axis)
+    y = alt.Y(f"{row}:N", sort=rows, title=None, axis=alt.Axis(grid=True, labelExpr=look.WHOLE))
+    wide = width or (140 if panels else 300)
+    axis = alt.Axis(tickCount=5)
+    x = alt.X("value:Q", title=look.title(label, wide), scale=alt.Scale(zero=False), axis=axis)
     told = colour in (row, panel)  # by the axis or the panels
     legend = None if told else alt.Legend()
+    paint: alt.Color | alt.ColorValue = look.by_kind(colour, kinds, legend=legend)
+    shape: Any = look.shaped(colour, kinds, legend=legend)  # Any: a channel or none
     if colour == "name":
         present = [model for model in names if model in table["model"]]
-        paint = look.by_model(names, present, legend=legend)
-    else:
-        paint = look.by_kind(colour, kinds, legend=legend)
-    apart = beside and not told
+        paint, shape = look.by_model(names, present, legend=legend), alt.Undefined
+    apart = beside and not told and isinstance(paint, alt.Color)
     offset = alt.YOffset(f"{colour}:N", sort=paint["scale"]["domain"]) if apart else alt.Undefined
     base = alt.Chart().encode(y=y, color=paint, tooltip=_tooltips(shown, label), yOffset=offset)
     lines = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q"), x2="high:Q")
-    dots = base.mark_point(filled=True, size=46, opacity=1).encode(x=x)
-    if hollow:
-        inside = alt.Fill(paint["shorthand"], scale=paint["scale"], title=None)
-        sure = alt.condition(alt.datum[hollow] == "no", alt.value(0), alt.value(1))
-        dots = base.mark_point(size=42, opacity=1).encode(x=x, fill=inside, fillOpacity=sure)
+    solid = 1 if isinstance(paint, alt.Color) else 0.6
+    dots = base.mark_point(filled=True, size=46, opacity=solid).encode(x=x, shape=shape)
     layers: list[alt.Chart] = [lines, dots] if shown["low"].is_finite().any() else [dots]
     if zero is not None:
         guide = alt.Chart().mark_rule(style="faint").encode(x=alt.XDatum(zero * scale))
@@ -85,14 +84,32 @@ def estimates(
         layers.append(_mean(label).encode(y=y) if mean == row else _mean(label, paint))
     offsets = shown[colour].n_unique() if apart else 1
     height = max(len(rows), 1) * max(look.STEP, 9 * offsets)
-    wide = width or (150 if panels else 420)
     layered = alt.LayerChart(layer=layers, data=look.data(shown), height=height, width=wide)
     if not panels:
         return layered
-    return look.faceted(layered, panels, columns, panel, label, "" if shared else "x")
+    return look.faceted(layered, panels, columns, panel, "" if shared else "x")
 
 
-def _mean(label: str, paint: alt.Color | None = None) -> look.Chart:
+def _models_down(
+    shown: pl.DataFrame, row: str, panel: str, colour: str, beside: bool
+) -> tuple[str, str, str, pl.DataFrame]:
+    """Row, panel and colour of a chart of many models, and its rows: models from above to below.
+
+    What the rows or the colours were are then the panels, unless they are many or have others; the
+    first panel sorts the models.
+    """
+    other = row if row != "name" else colour
+    if panel == "name" or (
+        not panel and beside and other != "name" and shown[other].n_unique() <= look.PANELS
+    ):
+        first = shown.filter(pl.col(other) == shown[other][0]).sort("value", descending=True)
+        order = pl.Enum([*dict.fromkeys([*first["name"], *shown["name"]])])
+        shown = shown.sort(pl.col("name").cast(order), maintain_order=True)
+        return "name", other, "name", shown
+    return row, panel, colour, shown
+
+
+def _mean(label: str, paint: alt.Color | alt.ColorValue | None = None) -> look.Chart:
     """Strokes at means: of each row in ink, or of each colour through all rows."""
     value = alt.Tooltip("mean(value):Q", title=f"mean of {label}", format=".3~g")
     chart = alt.Chart().encode(x=alt.X("mean(value):Q"), tooltip=[value])

@@ -9,9 +9,13 @@ import polars as pl
 
 from analysis.charts import look
 
+_MANY = 12
+
 
 def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look.Chart:
     """A table of numbers, each written in its cell; one that is not defined is a dash.
+
+    Of more than `_MANY` columns, no number is written.
 
     Args:
       matrix: names, then one column of numbers each, such as `agreement.kendall_matrix` returns;
@@ -30,9 +34,16 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look
     plain = alt.Scale(domain=[0, 1], scheme="yellowgreenblue")
     scale = look.around_zero(1) if signed else plain
     paint = alt.Color("value:Q", scale=scale, title=label, legend=alt.Legend(gradientLength=140))
+    many = len(across) > _MANY
+    axis = alt.Axis(labelAngle=-90 if many else -40, grid=False, labelExpr=look.WHOLE)
     base = alt.Chart(look.data(cells)).encode(
-        x=alt.X("column:N", sort=across, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),
-        y=alt.Y("row:N", sort=down, title=None, axis=alt.Axis(grid=False, labelLimit=280)),
+        x=alt.X("column:N", sort=across, title=None, axis=axis),
+        y=alt.Y(
+            "row:N",
+            sort=down,
+            title=None,
+            axis=alt.Axis(grid=False, labelLimit=280, labelExpr=look.WHOLE),
+        ),
     )
     tooltip = ["row:N", "column:N", alt.Tooltip("value:Q", title=label, format=".3f")]
     squares = base.mark_rect().encode(color=paint, tooltip=tooltip)
@@ -41,6 +52,8 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look
     number = "replace(format(datum.value, '.2f'), '-', '−')"
     numbers = base.transform_calculate(text=f"isValid(datum.value) ? {number} : '–'")
     ink = alt.condition(dark, alt.value("#ffffff"), alt.value("#1d2530"))
-    written = numbers.mark_text(fontSize=10.5).encode(text=text, color=ink)
-    width, height = max(46 * len(across), 120), max(30 * len(down), 90)
-    return alt.LayerChart(layer=[squares, written], width=width, height=height)
+    written = numbers.mark_text(fontSize=look.TYPE).encode(text=text, color=ink)
+    layers = [squares] if many else [squares, written]
+    width, height = (20, 18) if many else (46, 30)
+    wide, high = max(width * len(across), 120), max(height * len(down), 90)
+    return alt.LayerChart(layer=layers, width=wide, height=high)

@@ -22,7 +22,7 @@ def histograms(table: pl.DataFrame, names: Mapping[str, str]) -> look.Chart:
     """
     models = [model for model in names if model in table["model"]]
     labels, bins = look.unique(names), []
-    for model in models:
+    for model in models[: look.PANELS]:
         counts, edges = np.histogram(table.filter(model=model)["margin"].to_numpy(), _BINS)
         columns = {"low": edges[:-1], "high": edges[1:], "count": counts}
         bins.append(pl.DataFrame(columns).with_columns(model=pl.lit(model)))
@@ -30,12 +30,12 @@ def histograms(table: pl.DataFrame, names: Mapping[str, str]) -> look.Chart:
     ends = [alt.Tooltip(f"{end}:Q", format=".3~g") for end in ("low", "high")]
     bars = alt.Chart().mark_bar(binSpacing=0)
     bars = bars.encode(
-        x=alt.X("low:Q", title=None, bin="binned", axis=alt.Axis(tickCount=5)),
+        x=alt.X("low:Q", title="margin", bin="binned", axis=alt.Axis(tickCount=5)),
         x2="high:Q",
-        y=alt.Y("count:Q", title="pairs", axis=alt.Axis(tickCount=4)),
-        color=look.by_model(names, models, legend=None),
+        y=look.up("count", "pairs", 120),
+        color=look.by_model(names, models[: look.PANELS], legend=None),
         tooltip=["name:N", alt.Tooltip("count:Q", title="pairs"), *ends],
     )
     zero = alt.Chart().mark_rule(style="ink").encode(x=alt.XDatum(0))
     layered = alt.LayerChart(layer=[bars, zero], data=look.data(shown), width=190, height=120)
-    return look.faceted(layered, [labels[m] for m in models], 4, label="margin", apart="xy")
+    return look.faceted(layered, [labels[m] for m in models], 4, apart="xy")

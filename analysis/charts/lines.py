@@ -9,7 +9,6 @@ import polars as pl
 
 from analysis.charts import look
 
-MOST = 12  # Panels; more would be too small to read.
 _COLUMNS = 5
 
 
@@ -36,7 +35,7 @@ def lines(
     Args:
       table: rows in the order of each line, with the column `model`.
       names: slug -> nickname, in the order of the panels; the column `name` of the chart is that
-        of `model`. Panels after the twelfth are left out, which the chart says.
+        of `model`.
       titles: of both axes.
       x: column of the horizontal axis.
       y: column of the vertical axis; rows where it is not known are left out.
@@ -58,14 +57,15 @@ def lines(
         frames.append(_drawn(points, names, keep, numbers, form).with_columns(dot=True))
     shown = pl.concat(frames, how="diagonal")
     every = _names(shown, names) if panel == "name" else _values(shown, panel)
+    wide, high = (164, 150) if panel else (380, 240)
     if panel:
-        shown = shown.filter(pl.col(panel).is_in(every[:MOST]))
+        shown = shown.filter(pl.col(panel).is_in(every[: look.PANELS]))
     count = {"tickCount": 4, "format": "~s", "grid": False} if log else {"tickCount": 5}
     scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
     told = _tooltips(keep, titles, bool(band))
     base = alt.Chart().encode(
-        x=alt.X("x:Q", title=None if panel else titles[0], scale=scale, axis=alt.Axis(**count)),
-        y=alt.Y("y:Q", title=titles[1], scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
+        x=alt.X("x:Q", title=look.title(titles[0], wide), scale=scale, axis=alt.Axis(**count)),
+        y=look.up("y", titles[1], high, 5),
         color=_paint(names, shown, line, line != panel),
     )
     layers = [
@@ -74,18 +74,16 @@ def lines(
     ]
     lined = base.transform_filter("!datum.dot").encode(detail=[f"{key}:N" for key in keep])
     if band:
-        ends = {"y": alt.Y("low:Q", title=titles[1]), "y2": alt.Y2("high:Q")}
+        ends = {"y": alt.Y("low:Q"), "y2": alt.Y2("high:Q")}
         layers.append(lined.mark_area(opacity=0.2).encode(**ends))
     layers.append(_stroked(lined, shown, dashed, stepped))
     layers.append(base.mark_point(size=70, opacity=0, filled=True).encode(tooltip=told))
     if points is not None:
         dots = base.transform_filter("datum.dot").mark_point(filled=True, size=26, opacity=1)
         layers.append(dots.encode(tooltip=told))
-    wide, high = (164, 150) if panel else (440, 240)
     layered = alt.LayerChart(layer=layers, data=look.data(shown), width=wide, height=high)
-    cut = f" (the first {MOST} of {len(every)} panels)" if len(every) > MOST else ""
     if panel:
-        return look.faceted(layered, every[:MOST], _COLUMNS, panel, titles[0] + cut)
+        return look.faceted(layered, every, _COLUMNS, panel)
     return layered
 
 
@@ -116,7 +114,7 @@ def _names(shown: pl.DataFrame, names: Mapping[str, str]) -> list[str]:
 
 def _paint(
     names: Mapping[str, str], shown: pl.DataFrame, line: str, with_legend: bool
-) -> alt.Color:
+) -> alt.Color | alt.ColorValue:
     legend = alt.Legend(columns=4, symbolOpacity=1) if with_legend else None
     if line != "name":
         return look.by_kind(line, _values(shown, line), legend=legend)

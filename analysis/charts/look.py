@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -48,8 +49,19 @@ _KNOWN = {"greatest": 0, "worst": 1, "best": 2}
 
 TOP = "#0f8a80"
 BOTTOM = "#c2620c"
+TYPE = 11  # Pixels of the smallest type.
 STEP = 17  # Pixels of a row of dots or bars.
+PANELS = 10  # At most. Where there is one for each model, more models are the rows of one chart.
 FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"  # Metrics that vl-convert knows, too.
+
+
+# A label of an axis, cut in the middle where it is long: names often differ at their ends. Half of
+# its signs at most, on a phone and elsewhere.
+_SIGNS = "(windowSize()[0] < 640 ? 11 : 19)"
+WHOLE = (
+    f"length(datum.label) <= 2 * {_SIGNS} ? datum.label : "
+    f"slice(datum.label, 0, {_SIGNS}) + '…' + slice(datum.label, 1 - {_SIGNS})"
+)
 
 
 def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
@@ -64,20 +76,25 @@ def config(dark: bool = False) -> dict[str, Any]:  # Any: JSON
         else ("#1d2530", "#596373", "#9aa4b2", "#e9edf2")
     )
     axis = {"labelColor": soft, "titleColor": soft, "gridColor": grid, "domain": False}
-    axis |= {"tickColor": grid, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": 400}
-    header = {"labelColor": ink, "titleColor": soft, "labelFontSize": 11.5}
-    legend = {"labelColor": soft, "titleColor": soft, "labelFontSize": 10, "titleFontSize": 11}
+    axis |= {
+        "tickColor": grid,
+        "labelFontSize": TYPE,
+        "titleFontSize": TYPE,
+        "titleFontWeight": 400,
+    }
+    header = {"labelColor": ink, "titleColor": soft, "labelFontSize": 12}
+    legend = {"labelColor": soft, "titleColor": soft, "labelFontSize": TYPE, "titleFontSize": TYPE}
     return {
         "background": None,
         "font": FONT,
-        "axis": axis | {"labelLimit": 190, "ticks": False, "labelPadding": 5},
+        "axis": axis | {"labelLimit": 240, "ticks": False, "labelPadding": 5},
         "header": header | {"labelFontWeight": 600, "labelAnchor": "start", "labelLimit": 230},
         "legend": legend | {"orient": "top", "labelLimit": 220, "columns": 5},
         "title": {"color": ink, "fontSize": 12, "anchor": "start"},
         "view": {"stroke": None, "continuousWidth": 230, "continuousHeight": 190},
-        "facet": {"spacing": 22},
+        "facet": {"spacing": {"row": 20, "column": 12}},
         "concat": {"spacing": 22},
-        "text": {"color": ink, "fontSize": 11},
+        "text": {"color": ink, "fontSize": TYPE},
         "style": {
             "ink": {"stroke": ink, "color": ink, "fill": None},
             "inked": {"fill": ink, "color": ink},
@@ -98,8 +115,12 @@ def colours(models: Iterable[str]) -> dict[str, str]:
     return {slug: _PAPER.get(slug) or chosen[slug] for slug in slugs}
 
 
-def by_model(names: Mapping[str, str], models: Sequence[str] = (), **other: Any) -> alt.Color:
+def by_model(
+    names: Mapping[str, str], models: Sequence[str] = (), **other: Any
+) -> alt.Color | alt.ColorValue:
     """The colour of each model, of rows whose column `name` is its nickname.
+
+    One colour where two of the models would have the same: it would name neither.
 
     Args:
       names: slug -> nickname of every model of the report: the colours depend on the set.
@@ -108,6 +129,8 @@ def by_model(names: Mapping[str, str], models: Sequence[str] = (), **other: Any)
     """
     shades = colours(names)
     shown = models or list(names)
+    if len({shades[m] for m in shown}) < len(shown):
+        return alt.ColorValue(_HUES[0])
     labels = unique(names)
     scale = alt.Scale(domain=[labels[m] for m in shown], range=[shades[m] for m in shown])
     return alt.Color("name:N", scale=scale, **({"title": None} | other))
@@ -128,9 +151,14 @@ def looks(kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 def by_kind(column: str, kinds: Sequence[str], **other: Any) -> alt.Color:
     """The colour of each of `kinds`, which are the values of a column."""
-    shown = looks(kinds)
-    scale = alt.Scale(domain=list(kinds), range=[shown[kind][0] for kind in kinds])
+    scale = alt.Scale(domain=list(kinds), range=[colour for colour, _ in looks(kinds).values()])
     return alt.Color(f"{column}:N", scale=scale, **({"title": None} | other))
+
+
+def shaped(column: str, kinds: Sequence[str], **other: Any) -> alt.Shape:
+    """The shape of each of `kinds`; its legend is that of `by_kind` with the same arguments."""
+    scale = alt.Scale(domain=list(kinds), range=[shape for _, shape in looks(kinds).values()])
+    return alt.Shape(f"{column}:N", scale=scale, **({"title": None} | other))
 
 
 def around_zero(most: float) -> alt.Scale:
@@ -197,26 +225,42 @@ def faceted(
     panels: Sequence[str],
     columns: int,
     column: str = "name",
-    label: str = "",
     apart: str = "",
 ) -> Chart:
-    """One panel for each value of a column, in the order of `panels`.
+    """One panel for each value of a column, in the order of `panels`; at most `PANELS`.
 
     Args:
-      chart: with data that has the column.
+      chart: with data that has the column, without the panels that are left out.
       panels: values of the column, in order.
       columns: panels side by side, at most.
       column: its name.
-      label: what the horizontal axes of all panels show.
       apart: axes that have a scale of their own in each panel: "x", "y" or "xy".
     """
-    facet = alt.Facet(f"{column}:N", sort=list(panels), title=None)
-    rows = max(-(-len(panels) // columns), 1)
-    made: Chart = chart.facet(facet, columns=-(-len(panels) // rows))
+    wide = chart.width if isinstance(chart.width, int) else 230
+    lines = {panel: title(panel, wide - 12) for panel in panels}
+    header = alt.Header(labelLimit=wide + 20, labelExpr=f"{json.dumps(lines)}[datum.label]")
+    facet = alt.Facet(f"{column}:N", sort=list(panels[:PANELS]), title=None, header=header)
+    rows = max(-(-len(panels[:PANELS]) // columns), 1)
+    made: Chart = chart.facet(facet, columns=-(-len(panels[:PANELS]) // rows))
     if apart:
         made = made.resolve_scale(**dict.fromkeys(apart, "independent"))
-    below = alt.TitleParams(label, orient="bottom", fontSize=11, fontWeight=400, offset=8)
-    return made.properties(title=below) if label else made
+    if len(panels) > PANELS:
+        cut = f"the first {PANELS} of {len(panels)}; the others are in the table"
+        made = made.properties(title=alt.TitleParams(cut, orient="bottom", fontWeight=400))
+    return made.resolve_axis(x="independent")
+
+
+def title(text: str, length: int) -> list[str]:
+    """The title of an axis or a panel that is `length` pixels long, in lines."""
+    return textwrap.wrap(text, max(length // 6, 12)) or [""]
+
+
+def up(column: str, text: str, height: int, ticks: int = 4) -> alt.Y:
+    """A vertical axis that ends at ticks, so that titles of panels side by side have one height."""
+    scale = alt.Scale(zero=False, nice=ticks)
+    return alt.Y(
+        f"{column}:Q", title=title(text, height), scale=scale, axis=alt.Axis(tickCount=ticks)
+    )
 
 
 def token(text: str) -> str:

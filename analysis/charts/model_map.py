@@ -13,7 +13,7 @@ from analysis.charts import look
 from analysis.statistics import Array
 
 SIZE = (400, 300)  # Pixels of a panel.
-_LETTER, _LINE = 6.2, 13  # Pixels of a letter and of a line of a name.
+_LETTER, _LINE = 6.4, 14  # Pixels of a letter and of a line of a name.
 _ALIGNED: dict[int, Any] = {1: "left", -1: "right"}  # Any: literals of Altair
 _ROOM = 1.5  # Width of a map over that of its points: room for the names.
 
@@ -45,7 +45,7 @@ def map_of_models(
     texts = [
         alt.Chart()
         .transform_filter(f"datum.side == {side}")
-        .mark_text(align=align, dx=7 * side, fontSize=10.5)
+        .mark_text(align=align, dx=7 * side, fontSize=look.TYPE)
         .encode(x=x, y=alt.Y("at:Q", scale=scales[1], axis=None), text="name:N")
         for side, align in _ALIGNED.items()
     ]
@@ -58,9 +58,11 @@ def map_of_models(
         )
         for trait in varying or ["base"]
     ]
+    unnamed = sides.count(0)
     said = f"1 − τ as distance; stress {table['stress'][0]:.2f}"
-    below = alt.TitleParams(said, orient="bottom", fontSize=11, fontWeight=400)
-    chart = alt.hconcat(*panels, data=look.data(placed), title=below)
+    said += f"; {unnamed} without room for a name" if unnamed else ""
+    below = alt.TitleParams(said, orient="bottom", fontSize=look.TYPE, fontWeight=400)
+    chart = alt.concat(*panels, columns=len(panels), data=look.data(placed), title=below)
     return chart.resolve_scale(color="independent", shape="independent")
 
 
@@ -68,11 +70,10 @@ def _dots(trait: pl.Series) -> look.Chart:
     """Points in the colour and shape of a trait of the models."""
     kinds = trait.unique().sort().to_list()
     legend = alt.Legend(title=trait.name, columns=3, symbolLimit=0)
-    shapes = alt.Scale(domain=kinds, range=[shape for _, shape in look.looks(kinds).values()])
     dots = alt.Chart().mark_point(filled=True, size=70, opacity=1)
     return dots.encode(
         color=look.by_kind(trait.name, kinds, legend=legend),
-        shape=alt.Shape(f"{trait.name}:N", scale=shapes, legend=legend),
+        shape=look.shaped(trait.name, kinds, legend=legend),
         tooltip=["name:N", "base:N", "developer:N"],
     )
 
@@ -80,7 +81,8 @@ def _dots(trait: pl.Series) -> look.Chart:
 def _placed(points: Array, names: pl.Series) -> tuple[list[int], list[float]]:
     """The side of each name (1 is right) and its height, for `points` [N, 2] in pixels.
 
-    Each takes the place that shares least with the frame, the points and the earlier names.
+    Each takes the place that shares least with the frame, the points and the earlier names. One
+    without a free place has the side 0: it is not written.
     """
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
     taken += [(-999, -999, 0, 999), (SIZE[0], -999, 1999, 999)]
@@ -92,8 +94,9 @@ def _placed(points: Array, names: pl.Series) -> tuple[list[int], list[float]]:
                 left, right = sorted((x + 5 * side, x + side * (_LETTER * len(name) + 8)))
                 spots[side, up] = (left, up - _LINE / 2, right, up + _LINE / 2)
         best = min(spots, key=lambda at: sum(_overlap(spots[at], box) for box in taken))
-        taken.append(spots[best])
-        sides.append(best[0])
+        free = not any(_overlap(spots[best], box) for box in taken)
+        taken += [spots[best]] * free
+        sides.append(best[0] * free)
         heights.append(best[1])
     return sides, heights
 

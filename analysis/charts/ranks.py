@@ -48,7 +48,8 @@ def dumbbells(gaps: pl.DataFrame, count: int) -> look.Chart:
         alt.Tooltip(f"{key}:Q", title=title, format=",.0f") for key, title in _NUMBERS.items()
     ]
     rows = alt.Y("item:N", sort=shown["item"].to_list(), title=None, axis=alt.Axis(labelLimit=230))
-    across = alt.X("people:Q", title=None, axis=alt.Axis(tickCount=6, format=",.0f"))
+    said = "rank (1 is best): ring people, bar predicted from people, dot median of the models"
+    across = alt.X("people:Q", title=said, axis=alt.Axis(tickCount=6, format=",.0f"))
     base = alt.Chart().encode(y=rows, tooltip=["item:N", *numbers])
     layers = [
         base.mark_rule(style="faint").encode(x="people:Q", x2="predicted:Q"),
@@ -60,8 +61,7 @@ def dumbbells(gaps: pl.DataFrame, count: int) -> look.Chart:
         base.mark_point(filled=True, size=44, opacity=1).encode(x="models:Q", color=paint),
     ]
     made = alt.LayerChart(layer=layers, data=look.data(shown), width=520, height=alt.Step(16))
-    said = "rank (1 is best): ring people, bar predicted from people, dot median of the models"
-    return look.faceted(made, list(ends), 1, "end", said, apart="y")
+    return look.faceted(made, list(ends), 1, "end", apart="y")
 
 
 def trajectories(
@@ -82,9 +82,9 @@ def trajectories(
     ).unpivot(index="item", variable_name="by", value_name="rank")
     shown = shown.with_columns(pl.col("by").replace(labels))
     kinds = shown["item"].unique(maintain_order=True).to_list()
-    base = alt.Chart(width=max(62 * len(labels), 260)).mark_line(
-        strokeWidth=1.5, point=alt.OverlayMarkDef(size=34, filled=True), clip=True
-    )
+    base = alt.Chart(
+        width=max((62 if len(labels) <= look.PANELS else 24) * len(labels), 260)
+    ).mark_line(strokeWidth=1.5, point=alt.OverlayMarkDef(size=34, filled=True), clip=True)
     first = alt.Scale(type="log", domain=[min(_FIRST, ranked.height), 0.9], clamp=True)
     whole = alt.Scale(domain=[ranked.height, 1])
     across = alt.X("by:N", sort=list(labels.values()), title=None)

@@ -9,7 +9,7 @@ import polars as pl
 
 from analysis.charts import look
 
-_HALF = 80  # Pixels on either side of the line at which bars start.
+_HALF = 84  # Pixels on either side of the line at which bars start.
 
 
 def token_bars(
@@ -33,11 +33,16 @@ def token_bars(
     """
     known = ends["model"].unique(maintain_order=True).to_list()
     labels = look.unique(dict(names) | {m: m for m in known if m not in names})
-    shown = _placed(ends, count, value, starts).with_columns(name=pl.col("model").replace(labels))
+    panels = [label for model, label in labels.items() if model in known]
+    drawn = [model for model in labels if model in known][: look.PANELS]
+    shown = _placed(ends.filter(pl.col("model").is_in(drawn)), count, value, starts)
+    shown = shown.with_columns(name=pl.col("model").replace(labels))
     colour = alt.Scale(domain=["top", "bottom"], range=[look.TOP, look.BOTTOM])
+    where = "midway between the ends" if starts is None else "at the model’s median"
+    said = look.title(f"{label} (bars start {where})", 2 * _HALF)
     axis, free = alt.Axis(tickCount=3, grid=False), "datum.end == 'top' ? {} : {}"
     base = alt.Chart().encode(
-        alt.X("start:Q", title=None, axis=axis, scale=alt.Scale(zero=False, nice=False)),
+        alt.X("start:Q", title=said, axis=axis, scale=alt.Scale(zero=False, nice=False)),
         alt.Y("place:O", axis=None, scale=alt.Scale(domain=list(range(1, 2 * count + 2)))),
     )
     bars = base.mark_bar(opacity=0.9, height={"band": 0.74}).encode(
@@ -53,7 +58,7 @@ def token_bars(
     texts = base.mark_text(
         align={"expr": free.format("'right'", "'left'")},
         dx={"expr": free.format(-4, 4)},
-        fontSize=10.5,
+        fontSize=look.TYPE,
         limit=_HALF - 6,
     ).encode(text="token:N")
     once = alt.Chart().transform_filter("datum.place == 1")
@@ -63,12 +68,9 @@ def token_bars(
         once.mark_rule(style="faint").encode(x="start:Q"),
         texts,
     ]
-    height = 13 * (2 * count + 1)
+    height = 14 * (2 * count + 1)
     layered = alt.LayerChart(layer=layers, data=look.data(shown), width=2 * _HALF, height=height)
-    where = "midway between the ends" if starts is None else "at the model’s median"
-    panels = [labels[m] for m in labels if m in known]
-    said = f"{label} (bars start {where})"
-    return look.faceted(layered, panels, 5, label=said, apart="x")
+    return look.faceted(layered, panels, 5, apart="x")
 
 
 def _placed(

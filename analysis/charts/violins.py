@@ -33,6 +33,8 @@ def violins(
       label: what the numbers are, for the axis.
     """
     models = [model for model in names if model in densities["model"]]
+    drawn = pl.col("model").is_in(models[: look.PANELS])
+    densities, quantiles = densities.filter(drawn), quantiles.filter(drawn)
     labels = look.unique(names)
     places = {kind: place for place, kind in enumerate(kinds)}
     at = pl.col("prompt").replace_strict(places, return_dtype=pl.Float64)
@@ -43,11 +45,11 @@ def violins(
     kind = pl.col("prompt").replace(dict(kinds))
     boxes = quantiles.select(pl.exclude("prompt"), at=at, kind=kind)
     shown = pl.concat([outlines.select("model", "at", "reward", "half"), boxes], how="diagonal")
-    said = f"{json.dumps([look.name(text, 18) for text in kinds.values()])}[datum.value]"
+    said = f"{json.dumps([look.name(text, 32) for text in kinds.values()])}[datum.value]"
     axis = alt.Axis(values=list(places.values()), labelExpr=said, grid=False)
     y = alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(kinds) - 0.5, -0.5]))
-    x = alt.X("reward:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
-    paint = look.by_model(names, models, legend=None)
+    x = alt.X("reward:Q", title=label, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
+    paint = look.by_model(names, models[: look.PANELS], legend=None)
     shapes = alt.Chart().transform_filter("isValid(datum.reward)")
     shapes = shapes.transform_calculate(low="datum.at - datum.half", high="datum.at + datum.half")
     shapes = shapes.mark_area(opacity=0.5, orient="vertical")
@@ -64,4 +66,4 @@ def violins(
     ]
     data, high = look.data(look.named(shown, names), sparse=True), max(46 * len(kinds), 60)
     layered = alt.LayerChart(layer=layers, data=data, width=150, height=high)
-    return look.faceted(layered, [labels[m] for m in models], 5, label=label, apart="x")
+    return look.faceted(layered, [labels[m] for m in models], 5, apart="x")

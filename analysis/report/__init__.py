@@ -19,9 +19,9 @@ from analysis.report import card, drawing, explorer, few_prompts, page, verdict
 from analysis.report.folder import check_target, staged
 from analysis.report.token_sets import sets_of
 from analysis.run import Run
+from analysis.settings import AnalyzeSettings
 from analysis.study import Analysis, Study, compute
 from engine.runs import storage
-from engine.settings import AnalyzeSettings
 
 
 def write_report(
@@ -35,7 +35,7 @@ def write_report(
     """Writes index.html, figures/ and tables/ of `run` under the folder `report`.
 
     Where `chapters` compare two models, verdict.json and verdict.md are written too, else card.png
-    and card.md.
+    and card.md of the first model, and in cards/ those of the others.
 
     The folder appears complete, in place of an older report; the page needs no other file and no
     network.
@@ -70,12 +70,12 @@ def write_report(
         with ThreadPoolExecutor(1) as beside:
             packed = beside.submit(_packed, study)
             every = pictures(block for section in sections for block in section.blocks)
-            drawn = drawing.draw(every, folder / "figures", settings.formats)
+            drawn = drawing.draw(every, folder / "figures", settings.formats, settings.figure_width)
             progress("page")
-            shared = {} if told else page.card_files(study, sections)
+            shared = {} if told else page.cards(study, sections)
             html = page.render(study, sections, drawn, packed.result(), told, shared)
         (folder / "index.html").write_text(html, encoding="utf-8")
-        card.write(folder, shared)
+        card.write(folder, shared.values())
         for name, text in (verdict.files(told) if told else {}).items():
             (folder / name).write_text(text, encoding="utf-8")
     index = report / "index.html"

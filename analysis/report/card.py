@@ -1,45 +1,58 @@
 """What people share of a report: a picture of 1200 × 630, and lines for a model card."""
 
+import dataclasses
+import math
 import pathlib
 import re
 import textwrap
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from analysis.measures.pairs import LENGTH
 from analysis.report import first_screen
 from analysis.run import Run
-from analysis.sentences import number
+from analysis.sentences import cell, number
 from analysis.study import Section, Study
 from engine import display
 
-PNG, MARKDOWN = "card.png", "card.md"
 CITATION = "Assay 0.2.0, after Christian et al., arXiv:2506.07326 (FAccT 2025)"
 _WORDS = 5  # At either end, of the picture.
 _NO_XML = re.compile("[^\\t\\n\\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _WIDE, _LINES = 78, 2  # Characters of a line of the sentence, and its lines.
 
 
-def files(study: Study, sections: Sequence[Section], svg: str) -> dict[str, bytes]:
-    """The files of the card, by name; none of a run without the rewards of a vocabulary.
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """The card of one model.
 
-    `svg` is what `picture` returned.
+    Attributes:
+      stem: path of its files in the report, without their suffixes.
+      image: the picture, a PNG.
+      text: the lines, Markdown.
     """
+
+    stem: str
+    image: bytes
+    text: str
+
+
+def made(svg: str, text: str, at: int, model: str) -> Card:
+    """The card of the model at a place of the report; that of the first stands at its top."""
     import vl_convert
 
-    if not svg:
-        return {}
-    image: bytes = vl_convert.svg_to_png(svg)
-    return {PNG: image, MARKDOWN: markdown(study, sections).encode()}
+    return Card(f"cards/{model}" if at else "card", vl_convert.svg_to_png(svg), text)
 
 
-def shown(study: Study) -> tuple[str, Mapping[str, Any]] | None:  # Any: see `first_screen`
-    """The first question that tells words apart, and the panel of the first model under it."""
-    for question in first_screen.questions(study, list(study.run.vocabulary_prompts)[:1]):
-        for panel in question["panels"]:
-            if panel["least"] < panel["most"] and panel["highest"]:
-                return question["text"], panel
-    return None
+def shown(study: Study) -> list[tuple[str, Mapping[str, Any]]]:  # Any: see `first_screen`
+    """The first question, and under it the panel of each model that tells words apart."""
+    prompts = list(study.run.vocabulary_prompts)[:1]
+    return [
+        (question["text"], panel)
+        for question in first_screen.questions(study, prompts, len(study.scored))
+        for panel in question["panels"]
+        if panel["least"] < panel["most"] and panel["highest"]
+    ]
 
 
 def said(sections: Sequence[Section]) -> str:
@@ -47,11 +60,10 @@ def said(sections: Sequence[Section]) -> str:
     return next((s.findings[0].text for s in sections if s.findings), "")
 
 
-def values(study: Study, sentence: str) -> dict[str, Any] | None:  # Any: what a template reads
-    """What the template of the picture shows, or None; `sentence` is the last line."""
-    if (found := shown(study)) is None:
-        return None
-    question, panel = found
+def values(
+    study: Study, question: str, panel: Mapping[str, Any], sentence: str
+) -> dict[str, Any]:  # Any: what a template reads
+    """What the template of the picture shows of what `shown` returned; `sentence` ends it."""
     columns = [
         [display.plain(word["token"].strip()) for word in panel[end][:_WORDS]]
         for end in ("highest", "lowest")
@@ -60,7 +72,7 @@ def values(study: Study, sentence: str) -> dict[str, Any] | None:  # Any: what a
     if len(lines) > _LINES:
         lines = [*lines[: _LINES - 1], " ".join(lines[_LINES - 1 :])]
     return {
-        "name": _cut(study.names[panel["model"]], 44),
+        "name": _cut(_name(study, panel["model"]), 44),
         "question": _cut(question, 64),
         "columns": [[_cut(word, 24) for word in words] for words in columns],
         "lines": [_cut(line, _WIDE) for line in lines],
@@ -68,11 +80,10 @@ def values(study: Study, sentence: str) -> dict[str, Any] | None:  # Any: what a
     }
 
 
-def markdown(study: Study, sections: Sequence[Section]) -> str:
-    """Twelve lines for a model card: words, noise and conventions of the first model."""
-    found = shown(study)
-    assert found is not None
-    question, panel = found
+def markdown(
+    study: Study, sections: Sequence[Section], question: str, panel: Mapping[str, Any]
+) -> str:  # Any: see `first_screen`
+    """Lines for a model card: words, noise, length and conventions, of what `shown` returned."""
     model = panel["model"]
     prompt = next(iter(study.run.vocabulary_prompts))
     rows = [
@@ -80,11 +91,12 @@ def markdown(study: Study, sections: Sequence[Section]) -> str:
         *((f"Rated {end}", _listed(panel[end])) for end in ("highest", "lowest")),
         ("Rewards", f"{number(panel['least'])} to {number(panel['most'])}"),
         ("Noise", _noise(study.run, model, prompt)),
+        *(("Length", text) for text in _lengths(study, model)),
         ("Conventions", _conventions(study.run, model, prompt)),
         ("Findings", said(sections) or "none whose evidence holds"),
         ("Made with", CITATION),
     ]
-    lines = [f"## Words that {_plain(study.names[model])} rewards", "", "| | |", "|---|---|"]
+    lines = [f"## Words that {_plain(_name(study, model))} rewards", "", "| | |", "|---|---|"]
     return "\n".join([*lines, *(f"| {name} | {_plain(text)} |" for name, text in rows), ""])
 
 
@@ -113,6 +125,28 @@ def _noise(run: Run, model: str, prompt: str) -> str:
     return f"scored again, rewards differ by at most {number(check.max_abs_difference)}"
 
 
+def _name(study: Study, model: str) -> str:
+    """Its whole nickname: a card stands alone."""
+    names: list[str] = study.described.filter(model=model)["nickname"].to_list()
+    return names[0]
+
+
+def _lengths(study: Study, model: str) -> Iterator[str]:
+    """How often the longer of two replies has the higher reward, in each list of pairs."""
+    table = study.tables.get(LENGTH.name)
+    rows = [] if table is None else table.filter(model=model).iter_rows(named=True)
+    for row in rows:
+        if row["longer_higher"] is not None and not math.isnan(row["longer_higher"]):
+            numbers = (
+                cell(row[key], "share", key) for key in ("longer_higher", "ci_low", "ci_high")
+            )
+            share, low, high = numbers
+            yield (
+                f"the longer reply has the higher reward in {share} (95% {low} to {high}) of the "
+                f"pairs of “{row['list']}”"
+            )
+
+
 def _conventions(run: Run, model: str, prompt: str) -> str:
     identity = run.results[model, prompt].identity
     rewards = f"{len(run.rewards(model, prompt)[1]):,} tokens"
@@ -126,7 +160,10 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", " ".join(text.split()))
 
 
-def write(folder: pathlib.Path, card: Mapping[str, bytes]) -> None:
-    """Writes the files of a card into a report."""
-    for name, content in card.items():
-        (folder / name).write_bytes(content)
+def write(folder: pathlib.Path, cards: Iterable[Card]) -> None:
+    """Writes the files of cards into a report."""
+    for card in cards:
+        place = folder / card.stem
+        place.parent.mkdir(exist_ok=True)
+        place.with_name(f"{place.name}.png").write_bytes(card.image)
+        place.with_name(f"{place.name}.md").write_text(card.text, encoding="utf-8")

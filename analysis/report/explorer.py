@@ -19,7 +19,6 @@ better than whole values.
 import base64
 import dataclasses
 import gzip
-import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ import polars as pl
 from analysis.report import chosen_tokens
 from analysis.report.token_sets import TokenSets
 from analysis.run import Run
+from analysis.sentences import shortened
 from analysis.statistics import Array
 from engine import display
 
@@ -158,16 +158,6 @@ def union(vocabularies: Sequence[pl.DataFrame]) -> tuple[list[str], list[Array]]
     texts = stacked.filter(pl.col("owner") == pl.col("at"))["token"].to_list()
     rows = [stacked.filter(vocabulary=i)["row"].to_numpy() for i in range(len(vocabularies))]
     return texts, rows
-
-
-def shortened(texts: Sequence[str]) -> list[str]:
-    """`texts` without the words with which all of them begin; the last word of each stays."""
-    words = [text.split(" ") for text in texts]
-    columns = zip(*(parts[:-1] for parts in words), strict=False)
-    same = len(list(itertools.takewhile(lambda column: len(set(column)) == 1, columns)))
-    if len(texts) < 2 or not same:
-        return list(texts)
-    return [" ".join(["…", *parts[same:]]) for parts in words]
 
 
 def _kept(

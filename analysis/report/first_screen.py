@@ -17,8 +17,10 @@ _MOST_MODELS = 12  # Further ones are in the explorer.
 _NO_WORD, _PIECE = "no word", "a piece of a word, or a rare word"
 
 
-def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
-    """The first screen under each of `prompts`, for its template.
+def questions(
+    study: Study, prompts: Sequence[str], most: int = _MOST_MODELS
+) -> list[dict[str, Any]]:
+    """The first screen under each of `prompts`, for its template; of at most `most` models.
 
     Returns:
       For each prompt its id (`prompt`), its words (`text`), a panel for each model shown (`panels`)
@@ -33,7 +35,7 @@ def questions(study: Study, prompts: Sequence[str]) -> list[dict[str, Any]]:
       end.
     """
     common = lexicons.common_words(study.options.frequency)
-    words = {model: whole_words(study, model, common) for model in study.scored[:_MOST_MODELS]}
+    words = {model: whole_words(study, model, common) for model in study.scored[:most]}
     made = []
     for prompt in prompts:
         models = study.scored_under(prompt)

@@ -18,6 +18,7 @@ MARKER = "report.json"
 # The verdict is of a comparison of two models alone.
 _CONTENT = frozenset(
     {"index.html", "figures", "tables", MARKER, "verdict.json", "verdict.md", "card.png", "card.md"}
+    | {"cards"}
 )
 _KIND = "assay-report"
 _DAY_S = 24 * 3600

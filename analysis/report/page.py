@@ -12,7 +12,7 @@ import jinja2
 
 from analysis.blocks import Picture
 from analysis.charts import look
-from analysis.model_info import about
+from analysis.model_info import about, in_common
 from analysis.report import card, drawing, few_prompts, first_screen, hero, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.report.verdict import Verdict, from_to
@@ -30,7 +30,7 @@ SCRIPTS = (
     *(f"explorer-{part}.js" for part in ("data", "text", "plot", "table")),
     "explorer.js",
 )
-_HALF = 580  # Pixels of a chart that a column of analyses can still show, made smaller.
+_HALF = 447  # Pixels of a chart that a column of analyses can show.
 
 
 def render(
@@ -39,7 +39,7 @@ def render(
     figures: Mapping[str, drawing.Drawn],
     explorer: Packed,
     verdict: Verdict | None = None,
-    shared: Mapping[str, bytes] | None = None,
+    shared: Mapping[str, card.Card] | None = None,
 ) -> str:
     """The page as one string of HTML that loads nothing from outside.
 
@@ -49,7 +49,7 @@ def render(
       figures: file stem -> chart.
       explorer: the data of the token explorer.
       verdict: that of a comparison of two models, which then takes the first screen.
-      shared: the files of its card (`analysis.report.card`), if any.
+      shared: its cards (`analysis.report.card`) by model, if any.
     """
     filters = {
         "number": number,
@@ -76,7 +76,7 @@ def render(
         questions=[] if unranked else first_screen.questions(study, shown),
         hero=None if unranked else hero.story(study),
         verdict=verdict,
-        card=(shared or {}).get(card.MARKDOWN, b"").decode(),
+        cards=shared or {},
         citation=card.CITATION,
         compared=compared,
         groups=[group for group in groups if group["sections"]],
@@ -97,14 +97,21 @@ def render(
     )
 
 
-def card_files(study: Study, sections: Sequence[Section]) -> dict[str, bytes]:
-    """The card of a report, as `card.files`; none of a comparison or of language models."""
+def cards(study: Study, sections: Sequence[Section]) -> dict[str, card.Card]:
+    """The card of each model of a report, by its slug; none of language models."""
     if of_language_models(study.run) or not study.scored:
         return {}
-    finding = hero.story(study)
-    values = card.values(study, f"{finding.text}." if finding else card.said(sections))
-    svg = template("card.svg.j2", {}, TEMPLATES).render(values) if values else ""
-    return card.files(study, sections, svg)
+    finding, picture = hero.story(study), template("card.svg.j2", {}, TEMPLATES)
+    sentence = f"{finding.text}." if finding else card.said(sections)
+    return {
+        panel["model"]: card.made(
+            picture.render(card.values(study, question, panel, sentence)),
+            card.markdown(study, sections, question, panel),
+            at,
+            panel["model"],
+        )
+        for at, (question, panel) in enumerate(card.shown(study))
+    }
 
 
 def template(
@@ -173,9 +180,19 @@ def lede(study: Study) -> str:
         models = {model for _, model in run.conversations}
         who, what = count(len(models), "reward model"), count(len(conversations), "list")
         sentences.append(f"{who} scored {what} of replies that have prompts of their own.")
+    sentences += _in_common(study) if len(study.models) > 1 else []
     return (
         " ".join(sentences) or "Searches and language models, without the scores of a vocabulary."
     )
+
+
+def _in_common(study: Study) -> list[str]:
+    """What the scored models share, and what their names here leave out."""
+    models = study.scored or study.models
+    said = in_common([study.run.models[m] for m in models], [study.infos.get(m) for m in models])
+    full, short = study.described["nickname"][0], next(iter(study.names.values()))
+    left = f"Their names leave out “{full.replace(short, '…')}”." if full != short else ""
+    return [sentence for sentence in (said, left) if sentence]
 
 
 def of_language_models(run: Run) -> bool:

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 import analysis
 from analysis.chapters import tokens
 from analysis.report import write_report
-from engine.settings import AnalyzeSettings
+from analysis.settings import AnalyzeSettings
 from tests.support import runs
 
 pytestmark = pytest.mark.slow
@@ -56,6 +56,26 @@ def test_no_two_chips_intersect_and_nothing_is_wider_than_the_window(page, width
     assert page.locator(".chips li").count() > 10
     assert page.evaluate(INTERSECT) == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+SMALLEST = """() => Math.min(...[...document.querySelectorAll(".chart svg")].flatMap((svg) => {
+  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  const texts = [...svg.querySelectorAll("text")].filter((text) => text.textContent.trim());
+  return scale ? texts.map((text) => scale * parseFloat(getComputedStyle(text).fontSize)) : [];
+}))"""
+
+
+@pytest.mark.parametrize(("width", "floor"), [(1280, 11), (390, 10)])
+def test_no_type_of_a_chart_is_smaller_than_the_floor(page, width, floor):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.locator(".chart:visible").first.scroll_into_view_if_needed()
+    expect(page.locator(".chart:visible svg text").first).to_be_attached()
+    assert page.evaluate(SMALLEST) >= floor
+
+
+def test_a_chip_that_is_followed_has_the_focus_in_the_explorer(page):
+    page.locator(".chips a:visible").first.click()
+    expect(page.locator("#explorer-query")).to_be_focused()
 
 
 def test_a_chart_that_was_not_scrolled_to_is_printed(page):

@@ -12,7 +12,7 @@ from transformers import LlamaModel
 import analysis
 from analysis.chapters import appended
 from analysis.measures.appended import MARKS
-from engine.settings import AnalyzeSettings
+from analysis.settings import AnalyzeSettings
 from engine.text.chat_template import with_reply_start
 from tests.support import folders, tiny
 from tests.support.sweeps import Run

@@ -1,18 +1,19 @@
 "use strict";
-// Charts are made when they come near the view, in the colours of the light or the dark page.
+// Charts are made when they come near the view, in the colours of the light or the dark page, with as
+// many panels side by side as there is room for, and a narrow screen’s panels are narrower.
 const themes = JSON.parse(document.getElementById("themes")?.textContent ?? "[]");
 const darkPage = matchMedia("(prefers-color-scheme: dark)");
 const madeCharts = new Map(); // Element -> what vegaEmbed returned.
 
-// Charts beside headlines are drawn at about half their size: axes and titles have larger type.
-const larger = (text) => text.replace(/"(fontSize|labelFontSize|titleFontSize|labelLimit)":([\d.]+)/g, (all, key, size) => `"${key}":${1.4 * size}`);
-
 async function makeChart(box) {
   const spec = JSON.parse(document.getElementById(`chart-${box.dataset.chart}`).textContent);
-  let config = themes[darkPage.matches ? 1 : 0];
-  if (box.closest(".small")) {
-    config = JSON.parse(larger(JSON.stringify(config)));
-    if (spec.title?.fontSize) spec.title.fontSize *= 1.4;
+  const config = themes[darkPage.matches ? 1 : 0];
+  const wide = (box.dataset.wide ??= box.style.getPropertyValue("--wide")), part = spec.spec ?? spec;
+  const room = box.parentElement.clientWidth / getComputedStyle(box).getPropertyValue("--zoom"), of = spec.columns ?? 1;
+  if (room < wide) {
+    const now = Math.max(1, Math.floor(of * room / wide));
+    if (spec.columns) spec.columns = now;
+    if (part.width > 0) part.width = Math.max(120, part.width - Math.max(0, wide * now / of - room));
   }
   const canvas = document.createElement("div");
   canvas.ariaHidden = "true"; // The box is the picture, and has its name.
@@ -22,6 +23,10 @@ async function makeChart(box) {
   madeCharts.set(box, made);
   box.querySelector(":scope > div")?.remove();
   box.append(canvas);
+  await made.view.runAsync(); // A wrapped row of charts has its size only then.
+  const { width, height } = canvas.querySelector("svg").viewBox.baseVal;
+  box.style.setProperty("--wide", width);
+  box.style.setProperty("--high", height);
 }
 
 const nearCharts = new IntersectionObserver((entries) => {
