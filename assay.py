@@ -70,9 +70,8 @@ def load(
     """
     import engine
 
-    check = settings.get("check_memory", True)
-    how = {"base": base, "cache": cache, "check_memory": check}
-    [checkpoint] = _checkpoints([model], how, convert or {}, settings.get("verify"))
+    how = {"base": base, "cache": cache}
+    [checkpoint] = _checkpoints([model], how, convert or {}, settings.get("verify", True))
     return engine.load(checkpoint, **settings)
 
 
@@ -96,9 +95,9 @@ def _checkpoints(
     models: "Sequence[str | PathLike[str]]",
     how: "Mapping[str, Any]",
     convert: "Mapping[str, Any]",
-    verify: bool | None = None,
+    verify: bool = True,
 ) -> "list[Checkpoint]":
-    """The checkpoints of what a caller names; `how` may have `base`, `cache` and `check_memory`."""
+    """The checkpoints of what a caller names; `how` may have `base` and `cache`."""
     import dataclasses
 
     from configs import known_models
@@ -114,15 +113,14 @@ def _checkpoints(
     if not isinstance(convert, Mapping):
         raise AssayError(f"convert={convert!r}; allowed: a dict of settings of `assay convert`")
     fields = {field.name: field for field in dataclasses.fields(ConvertSettings)}
-    for name, value in {"base": "", "cache": "", "check_memory": True, **how, **convert}.items():
+    for name, value in {"base": "", "cache": "", **how, **convert}.items():
         if name in convert and name not in fields:
             raise AssayError(f"convert: no setting {name!r}; allowed: {', '.join(fields)}")
         kind = type(fields[name].default) if name in fields else str
         if type(value) is not kind:
             raise AssayError(f"{name}={value!r}; allowed: values of type {kind.__name__}")
-    both = {**convert, **({} if how.get("check_memory", True) else {"check_memory": False})}
     settings = SourceSettings(
-        cache=how.get("cache", ""), base=how.get("base", ""), convert=ConvertSettings(**both)
+        cache=how.get("cache", ""), base=how.get("base", ""), convert=ConvertSettings(**convert)
     )
     names = [fspath(model) for model in models]
     opened = resolve.resolve_all(names, settings, known_models.find, verify)

@@ -55,12 +55,12 @@ from analysis.measures.matched_words import lexicon_rewards as sentiment_points
 from analysis.measures.shared_tokens import shared_rewards, shared_vocabulary
 from analysis.model_info import ModelInfo
 from analysis.run import Run, load
+from analysis.settings import AnalyzeSettings, Options
 from analysis.statistics.distributions import log_ratio
 from analysis.statistics.inference import with_q
 from analysis.study import Absent, Study, compute
 from analysis.words import lexicons
 from engine.runs.result import RunError
-from engine.settings import AnalyzeSettings, Options
 
 __all__ = [
     "CHAPTERS",

@@ -27,10 +27,10 @@ from analysis.measures.two_models import (
 )
 from analysis.report import verdict as verdicts
 from analysis.run import Run
+from analysis.settings import AnalyzeSettings, Limits
 from analysis.study import compute
 from engine.errors import AssayError
 from engine.runs.identity import Identity
-from engine.settings import AnalyzeSettings, Limits
 
 
 class Difference(NamedTuple):

@@ -22,8 +22,8 @@ from analysis.blocks import Block, Finding, Marks, has_rows, notes, only_words
 from analysis.model_info import ModelInfo, describe, short_names
 from analysis.run import Run
 from analysis.sentences import shortened
+from analysis.settings import AnalyzeSettings, Options
 from engine.errors import AssayError
-from engine.settings import AnalyzeSettings, Options
 
 _WORDS = 60  # Characters of a prompt that are shown where it has no name.
 NO_VOCABULARY = "No model scored its vocabulary."

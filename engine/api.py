@@ -42,7 +42,7 @@ def load(
     dtype: str | None = None,
     mesh: Mesh | None = None,
     step_size: int | None = None,
-    verify: bool | None = None,
+    verify: bool = True,
     check_memory: bool = True,
 ) -> "RewardModel | LanguageModel":
     """Loads a checkpoint that `assay convert` made: a reward model, or a language model.
@@ -53,8 +53,7 @@ def load(
       mesh: where to put it; all devices by default.
       step_size: candidates per step on each device; None: as many as memory and the kind of device
         suggest.
-      verify: whether parameters and tokenizer files are compared with their hashes; None:
-        tokenizer files, and parameters of less than 20 GB.
+      verify: whether parameters and tokenizer files are compared with their hashes.
       check_memory: whether a model that is larger than the free memory is refused.
 
     Raises:

@@ -1,28 +1,19 @@
 """Lines of text files, and CSV as RFC 4180 defines it: other files are refused, never guessed."""
 
 import codecs
+import csv
 import io
-import itertools
 import os
 import re
+import sys
 from pathlib import Path
 
 import polars as pl
 
 from engine.errors import AssayError
 
-_QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"'
-_PLAIN = rb'[^",\r\n]*+'
-# Python's csv module, and so pandas, leaves a carriage return in a cell without quotes. In a header
-# it would be the end of a line.
-_RETURN = rb"(?:\r(?!\n)%s)" % _PLAIN
-_NAME = rb"(?:%s|%s)" % (_QUOTED, _PLAIN)
-# Of a header whose names are separated by semicolons or tabs alone.
-_OTHER_SEPARATOR = rb'(?:%s|[^",;\t\r\n])*+([;\t])(?:%s|[^",\r\n])*+(?:[\r\n]|\Z)' % (
-    _QUOTED,
-    _QUOTED,
-)
-_SHOWN = 60  # bytes of a refused row
+# Python's csv module, and so pandas, leaves a carriage return in a cell without quotes.
+_RETURN = re.compile(r'"[^"]*+(?:""[^"]*+)*+"|(?<![^,\n])[^",\r\n]*+(?:\r(?!\n)[^",\r\n]*+)++')
 _ALLOWED = (
     "allowed: quotes around a cell that holds a quote, a comma or a line end; two quotes for each "
     "quote in it; one kind of line ends"
@@ -43,10 +34,7 @@ def lines_of(setting: str, path: str | os.PathLike[str]) -> list[str]:
 
 
 def read_csv(data: bytes) -> pl.DataFrame:
-    r"""The cells of a CSV file as they are written, all of them text; an empty one is null.
-
-    Polars accepts other quoting (`"say \"no\""`) and short rows, and drops a carriage return at the
-    end of a cell without quotes; so every row is matched with the grammar before.
+    """The cells of a CSV file as they are written, all of them text; an empty one is null.
 
     Args:
       data: content of the file: UTF-8, with or without a byte order mark; lines end with LF, CRLF
@@ -57,65 +45,34 @@ def read_csv(data: bytes) -> pl.DataFrame:
         message names the first such line or row (counted from 1 below the header), not the file.
     """
     data = data.removeprefix(codecs.BOM_UTF8).strip(b"\r\n")
-    if not data:
-        raise AssayError("empty CSV")
     try:
-        data.decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
         line = len(data[: error.start + 1].splitlines())
         raise AssayError(f"line {line} is not UTF-8; allowed: UTF-8") from error
-    if b"\n" in data:
-        _check_rows(data, rb"(?:%s|%s%s*+)" % (_QUOTED, _PLAIN, _RETURN), rb"\r?\n")
-        data = _with_quoted_returns(data)
-    else:
-        _check_rows(data, _NAME, rb"\r")
-    end = "\n" if b"\n" in data else "\r"
-    return pl.read_csv(io.BytesIO(data), infer_schema=False, eol_char=end)
-
-
-def _check_rows(data: bytes, cell: bytes, end: bytes) -> None:
-    """Refuses the first row that is malformed or has another number of cells than the header."""
-    if other := re.match(_OTHER_SEPARATOR, data):
-        raise AssayError(f"cells are separated by {other[1].decode()!r}; allowed: ','")
-    header = re.match(rb"%s(?:,%s)*+(?:%s|\Z)" % (_NAME, _NAME, end), data)
-    if header is None:
-        raise _malformed("the header", data, 0)
-    names = _cells(header[0], cell)
-    twice = [name for name in names if name and names.count(name) > 1]
-    if twice:
+    if not text:
+        raise AssayError("empty CSV")
+    header = re.split(r"[\r\n]", text, maxsplit=1)[0]
+    if (other := re.search(r"[;\t]", header)) and "," not in header:
+        raise AssayError(f"cells are separated by {other[0]!r}; allowed: ','")
+    if "\n" in text:
+        text = _RETURN.sub(lambda c: c[0] if c[0].startswith('"') else f'"{c[0]}"', text)
+    csv.field_size_limit(sys.maxsize)
+    names, rows = None, list[list[str | None]]()
+    try:
+        for cells in csv.reader(io.StringIO(text, newline=""), strict=True):
+            row = [cell or None for cell in cells or [""]]
+            if names is None:
+                names = [cell or "" for cell in row]
+            elif len(row) == len(names):
+                rows.append(row)
+            else:
+                where = f"row {len(rows) + 1}: number of cells {len(row)}"
+                raise AssayError(f"{where}; the header has {len(names)}")
+    except csv.Error as error:
+        where = "the header" if names is None else f"row {len(rows) + 1}"
+        raise AssayError(f"{where} is not CSV ({error}); {_ALLOWED}") from error
+    names = names or []
+    if twice := [name for name in names if names.count(name) > 1]:
         raise AssayError(f"two columns {twice[0]!r}; allowed: one of each name")
-    wanted = re.compile(rb"%s(?:,%s){%d}(?:%s|\Z)" % (cell, cell, len(names) - 1, end))
-    row = re.compile(rb"%s(?:,%s)*+(?:%s|\Z)" % (cell, cell, end))
-    position = header.end()
-    for number in itertools.count(1):
-        if position == len(data):
-            return
-        match = wanted.match(data, position)
-        if match is None:
-            other = row.match(data, position)
-            if other is None:
-                raise _malformed(f"row {number}", data, position)
-            count = len(_cells(other[0], cell))
-            raise AssayError(f"row {number}: number of cells {count}; the header has {len(names)}")
-        position = match.end()
-
-
-def _cells(row: bytes, cell: bytes) -> list[str]:
-    cells = [each.decode() for each in re.findall(rb"(?:^|,)(%s)" % cell, row)]
-    return [c[1:-1].replace('""', '"') if c.startswith('"') else c for c in cells]
-
-
-def _with_quoted_returns(data: bytes) -> bytes:
-    """The same rows, with quotes around cells that hold a carriage return."""
-    if not re.search(rb"\r(?!\n)", data):
-        return data
-    return re.sub(
-        rb"%s|(?<![^,\n])%s%s++" % (_QUOTED, _PLAIN, _RETURN),
-        lambda cell: cell[0] if cell[0].startswith(b'"') else b'"%s"' % cell[0],
-        data,
-    )
-
-
-def _malformed(where: str, data: bytes, start: int) -> AssayError:
-    line = data[start : start + _SHOWN].split(b"\n")[0].decode(errors="ignore")
-    return AssayError(f"{where} is not CSV: {line!r}; {_ALLOWED}")
+    return pl.DataFrame(rows, dict.fromkeys(names, pl.String), orient="row")

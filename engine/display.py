@@ -111,28 +111,7 @@ def _marks(mark: str, count: int) -> Segment:
     return Segment(mark * count if count <= RUN else f"{mark}×{count}", True)
 
 
-class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A bar whose lock is of this process alone; tqdm's lock is shared with forked processes."""
-
-    def close(self) -> None:
-        """See tqdm; one thread at a time."""
-        with self.get_lock():
-            super().close()
-            _open.discard(self)
-
-
-_Bar.set_lock(threading.RLock())
-_open: set[_Bar] = set()
-
-
-def _close_all() -> None:
-    """Closes all bars, and draws no other from now on: the line of an error stands alone."""
-    _Bar.get_lock().acquire()
-    for bar in list(_open):
-        bar.close()
-
-
-processes.at_exit(_close_all)
+tqdm.set_lock(threading.RLock())  # of this process alone; its own is shared with forked ones
 
 
 def progress(
@@ -145,21 +124,18 @@ def progress(
     quiet = not processes.writes() or total == 0
     watched = sys.stderr.isatty() or "ipykernel" in sys.modules  # a terminal, or a notebook
     interval = 0.5 if watched else 15.0
-    with _Bar.get_lock():
-        bar = _Bar(
-            total=total,
-            desc=what,
-            unit=f" {unit}",
-            unit_scale=True,
-            delay=delay_s,
-            leave=not delay_s,
-            mininterval=interval,
-            disable=quiet,
-            smoothing=0.1,
-            dynamic_ncols=True,
-        )
-        _open.add(bar)
-    return bar
+    return tqdm(
+        total=total,
+        desc=what,
+        unit=f" {unit}",
+        unit_scale=True,
+        delay=delay_s,
+        leave=not delay_s,
+        mininterval=interval,
+        disable=quiet,
+        smoothing=0.1,
+        dynamic_ncols=True,
+    )
 
 
 def in_words(size: float) -> str:

@@ -3,9 +3,7 @@
 import dataclasses
 import functools
 import math
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -209,13 +207,6 @@ def free_bytes(mesh: Mesh, platform: str) -> float:
         return free_memory()
     stats = [device.memory_stats() or {} for device in mesh.local_devices]
     return min(one.get("bytes_limit", math.inf) - one.get("bytes_in_use", 0) for one in stats)
-
-
-def free_disk(folder: str | os.PathLike[str]) -> tuple[int, int]:
-    """The number of the disk that would hold a folder, and its free bytes."""
-    places = (Path(folder), *Path(folder).absolute().parents)
-    place = next(place for place in places if place.exists())
-    return place.stat().st_dev, shutil.disk_usage(place).free
 
 
 def free_memory() -> float:

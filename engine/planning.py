@@ -7,9 +7,7 @@ and on no measured time. So equal machines give equal bytes.
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -28,12 +26,9 @@ from engine.scoring.batches import SHORT, largest_step, whole_length
 # Candidates per step that `auto` takes where memory allows: docs/decisions/start-and-memory.md.
 STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
 LEAST_STEP = 16  # candidates per step on each device
-BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
-BLOCK_PARENTS = 2  # attempts of a search whose parents a device runs through the model at once
 # What compilers, buffers of the reader and threads add to a process that has imported Assay, and
 # what a tokenizer holds per token: measured on Linux for jax 0.10.2.
 _PROCESS_BYTES, _TOKEN_BYTES = 200 * 2**20, 1100
-_SEARCH_BYTES = 460 * 2**20  # what a search adds to it on a CPU by compiling its program
 _WAY_OUT = "--config.check_memory=false starts anyway"
 
 
@@ -62,25 +57,6 @@ class SweepWork:
     own: int = 3  # positions of a candidate
     step_size: int | None = None  # candidates per step on each device; None: chosen
     self_check: int = 16  # conversations that the plain pass computes at once
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchWork:
-    """One search."""
-
-    prefix: int  # positions of the longest prompt
-    own: int  # positions of a candidate: the reply and what closes its turn
-    length: int  # tokens of the reply
-    candidates: int  # of a step and attempt
-    attempts: int  # that run side by side; two for both directions
-    together: int = 1  # prompts whose rewards are averaged
-    gradient: bool = True  # whether a step takes one
-    packed: bool = True  # whether two candidates share a row (`engine.search.objective.pack`)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a step and attempt: candidates, or pairs of them."""
-        return -(-self.candidates // 2) if self.packed else self.candidates
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,7 +121,7 @@ class Account:
     weights: int
     prefix: int  # keys and values of prompts
     layer: int  # temporarily duplicated weights
-    step: int  # activations of one step, and a search's tables
+    step: int  # activations of one step
     process: int  # of a CPU, whose memory it shares
 
     @property
@@ -154,15 +130,18 @@ class Account:
         return sum(dataclasses.astuple(self))
 
 
-def account(model: Model, work: SweepWork | SearchWork) -> Account:
-    """Bytes on each device during a sweep, a list, log-probabilities or a search.
+def account(model: Model, work: SweepWork) -> Account:
+    """Bytes on each device during a sweep, a list or log-probabilities.
 
     Without `work.step_size` a step has `LEAST_STEP` candidates. The plain pass of the self-check
-    counts where it needs more than a step; the prompt's pass never does. A search has tables too.
+    counts where it needs more than a step; the prompt's pass never does.
     """
     c, b, on_cpu = model.held, model.item_bytes, model.platform == "cpu"
-    kept, step, tables = _needed(model, work)
-    searches = isinstance(work, SearchWork)
+    rows = work.step_size or LEAST_STEP
+    if model.language:
+        rows = largest_step(rows, model.config.vocab_size)
+    whole = _pass_bytes(model, work.self_check, 0, whole_length(work.prefix + work.own))
+    step = max(_pass_bytes(model, rows, work.prefix, work.own), whole)
     # One layer more is there while the model is restored. XLA's CPU compiler widens a layer of
     # float16 at a time; of bfloat16, unless the CPU multiplies it, all at once. It copies a layer's
     # experts for the loop over their blocks.
@@ -171,10 +150,10 @@ def account(model: Model, work: SweepWork | SearchWork) -> Account:
     copied = widened[model.dtype] if on_cpu else 0
     return Account(
         weights=weight_bytes(model),
-        prefix=2 * c.num_layers * kept * c.num_kv_heads * c.head_size * b // model.model,
+        prefix=2 * c.num_layers * work.prefix * c.num_kv_heads * c.head_size * b // model.model,
         layer=4 * layer // b * copied or max(0, layer - step),
-        step=step + tables,
-        process=on_cpu * (process_bytes(model) + searches * _SEARCH_BYTES),
+        step=step,
+        process=on_cpu * process_bytes(model),
     )
 
 
@@ -211,42 +190,6 @@ def process_bytes(model: Model) -> int:
     return _PROCESS_BYTES + _TOKEN_BYTES * model.config.vocab_size
 
 
-def _needed(model: Model, work: SweepWork | SearchWork) -> tuple[int, int, int]:
-    """Positions of prompts that are kept, and bytes of a step's activations and of its tables."""
-    kept, positions, saved, tables = work.prefix, work.own, 0, 0
-    if isinstance(work, SweepWork):
-        rows, together, checked = work.step_size or LEAST_STEP, 1, work.self_check
-        if model.language:
-            rows = largest_step(rows, model.config.vocab_size)
-    else:
-        kept = whole_length(work.prefix + work.length)  # the prompt has room for the reply
-        together, checked = work.together, 2 * work.together  # of the ids, and of the text
-        rows = min(BLOCK_ROWS, work.rows) * together
-        saved, tables = _search_bytes(model, work)
-        if work.packed:  # a short candidate and a long one
-            positions = 2 * work.own - work.length + 1
-    step = _pass_bytes(model, rows, kept, positions)
-    whole = _pass_bytes(model, checked, 0, whole_length(work.prefix + work.own))  # the self-check
-    return kept * together, max(step, whole, saved), tables
-
-
-def _search_bytes(model: Model, work: SearchWork) -> tuple[int, int]:
-    """Bytes of activations that a gradient keeps, and of tables [attempts, T, V] in float32."""
-    c, b, on_cpu = model.held, model.item_bytes, model.platform == "cpu"
-    parents = min(work.attempts, BLOCK_PARENTS)  # of a block; attempts are computed in whole ones
-    attempts = -(-work.attempts // parents) * parents
-    tables = 2 * 4 * attempts * work.length * c.vocab_size  # the gain, and what orders it
-    if not work.gradient:
-        return 0, tables
-    kept = b * (2 + c.gated) * c.ffn_width // model.model
-    if c.experts:  # of each pair of a position and an expert, in blocks that may be half full
-        kept = 2 * c.experts_per_token * (kept + 4 * c.width)
-    saved = parents * work.own * work.together * (kept + 12 * c.width) * c.num_layers
-    if on_cpu and b < 4:  # XLA transposes and widens the embedding that slopes multiply
-        saved += (b + 4) * c.vocab_size * c.width
-    return saved, 2 * tables  # slopes of a block and of all
-
-
 def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
     """Bytes of activations of a pass over rows with `positions` tokens after a prefix.
 
@@ -271,7 +214,7 @@ def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
     return step
 
 
-def fits(model: Model, work: SweepWork | SearchWork, **changes: Any) -> bool:  # Any: of the work
+def fits(model: Model, work: SweepWork, **changes: Any) -> bool:  # Any: of the work
     """Whether work with some changes fits; sweeps without a step, whether the least one does."""
     return account(model, dataclasses.replace(work, **changes)).total <= model.usable
 
@@ -284,12 +227,15 @@ def fitting_step(model: Model, work: SweepWork) -> int:
     return step
 
 
-def refusal(model: Model, work: SweepWork | SearchWork) -> str:
-    """Why models do not fit on their devices, with settings that would; "" if they do."""
+def refusal(model: Model, work: SweepWork, *, searches: bool = False) -> str:
+    """Why models do not fit on their devices, with settings that would; "" if they do.
+
+    A search has no such settings.
+    """
     needed, ways = account(model, work), []
     if needed.total <= model.usable:
         return ""
-    if isinstance(work, SweepWork):
+    if not searches:
         auto = dataclasses.replace(work, step_size=None)
         ways += [f"step_size={fitting_step(model, auto)}"] if fits(model, auto) else []
         ways += ["self_check=1"] if fits(model, work, self_check=1) else []
@@ -314,33 +260,3 @@ def admit(
     if check and (reason := refusal(model, dataclasses.replace(work, own=1, step_size=step))):
         raise AssayError(reason)
     return step
-
-
-def check_conversion(model: Model, destination: Path | str | None, cached: int | None) -> None:
-    """Checks host memory and disk before anything is downloaded, read or written.
-
-    The checkpoint goes to `destination`, if it is on a local disk. Weights are fetched into the
-    hub's cache, which holds `cached` bytes of them already; None: none are fetched.
-
-    Raises:
-      AssayError: too little of either.
-    """
-
-    def check(what: str, needed: float, where: str, free: float) -> None:
-        if needed > free:
-            raise AssayError(
-                f"{model.name}: {what} needs {in_words(needed)} of {where}, {in_words(free)} are "
-                f"free; {_WAY_OUT}"
-            )
-
-    check("converting", host_bytes(model), "memory", meshes.free_memory())
-    size, taken = checkpoint_bytes(model), Counter[int]()
-    wanted = [] if destination is None else [("the checkpoint", destination, size)]
-    if cached is not None:
-        from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
-
-        wanted.append(("the download", HF_HUB_CACHE, max(0, size - cached)))
-    for what, folder, more in wanted:
-        disk, free = meshes.free_disk(folder)
-        taken[disk] += more  # both may go to one disk
-        check(what, taken[disk], f"disk at {folder}", free)

@@ -19,19 +19,18 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from engine.errors import AssayError
 
 T = TypeVar("T")
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-STOPPED, INTERRUPTED = 143, 130  # exit codes: 128 + SIGTERM or SIGINT
+INTERRUPTED = 130  # exit code: 128 + SIGINT
 # Commands that have nothing to go on with: run again, they begin anew.
 _BEGIN_ANEW = ("analyze", "cache", "models", "plan", "serve", "verify")
 LOST, REFUSED = 3, 2  # exit codes: a process was killed, lost or missing; bad input
 HEARTBEAT_S = 30  # without a sign of life, after which jax counts a process as lost
-_CALLBACKS_S = 5.0  # for the callbacks of `at_exit`
+_OTHERS_S = 10.0  # for the lines of the other processes
 _FOREVER_MS = 365 * 24 * 3600 * 1000
 _LONGEST_LINE = 600  # characters
 _FAILED, _PRINTED = "assay/failed", "assay/printed/"  # keys in the store
@@ -41,7 +40,6 @@ _steps = itertools.count()  # all processes exchange the same values, in the sam
 _client: Any = None  # of jax, without a public type; None where there is one process
 _listener = threading.Thread()
 _on_abort: Any = None  # a C function, which must not be collected
-_callbacks: list[Callable[[], object]] = []
 _ending = threading.Lock()  # taken once, by the thread that ends the process
 
 
@@ -170,15 +168,6 @@ def first_failure(what: str, reason: str, *, alike: bool = False) -> str:
     return from_first(what, lambda: reason)
 
 
-def at_exit(callback: Callable[[], object]) -> Callable[[], None]:
-    """Has a callback, such as one that removes a lock, run when `end` ends this process.
-
-    Returns a function that forgets it. It runs in another thread, for at most 5 s.
-    """
-    _callbacks.append(callback)
-    return lambda: _callbacks.remove(callback)
-
-
 def fail(name: str, reason: str, code: int, *, index: int | None = None) -> NoReturn:
     """Ends all processes of the command `name`, with the line and exit code of the first failure.
 
@@ -199,9 +188,9 @@ def end(line: str, code: int) -> NoReturn:
     """
     if not _ending.acquire(blocking=False):
         threading.Event().wait()  # another thread ends the process
-    callbacks = threading.Thread(target=_run_callbacks, daemon=True)
-    callbacks.start()
-    callbacks.join(_CALLBACKS_S)
+    if "tqdm" in sys.modules:  # so that the line stands alone
+        for bar in list(sys.modules["tqdm"].tqdm._instances):
+            bar.close()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     with contextlib.suppress(OSError, ValueError):
@@ -253,7 +242,7 @@ def _end_process_0_last() -> None:
     if _index > 0:
         _client.key_value_set(f"{_PRINTED}{_index}", "")
         return
-    deadline = time.monotonic() + 2 * _CALLBACKS_S
+    deadline = time.monotonic() + _OTHERS_S
     while len(_client.key_value_dir_get(_PRINTED)) < count() - 1 and time.monotonic() < deadline:
         time.sleep(0.02)
 
@@ -267,7 +256,7 @@ def _handle_abort() -> None:
         global _client
         _client = None  # the thread that aborts may hold its locks
         if _ending.locked():  # another thread prints why all end
-            time.sleep(2 * _CALLBACKS_S)
+            time.sleep(_OTHERS_S)
             os._exit(LOST)
         why = "a process was killed, hangs or did not start, or this one crashed: see above"
         end(f"{_name}: {why}", LOST)
@@ -276,71 +265,11 @@ def _handle_abort() -> None:
     ctypes.CDLL(None).signal(signal.SIGABRT, _on_abort)
 
 
-def _run_callbacks() -> None:
-    for callback in reversed(_callbacks):
-        with contextlib.suppress(Exception):  # the process ends: the other callbacks run too
-            callback()
-
-
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 2] + " …"
 
 
-def end_by(name: str, received: str) -> NoReturn:
-    """Ends all processes of the command `name` within a second, because of a signal."""
-    if received == signal.SIGINT.name:
-        fail(name, stopped(name), INTERRUPTED)
-    fail(name, stopped(name, f"stopped by {received}"), STOPPED)
-
-
-def stopped(name: str, how: str = "interrupted") -> str:
-    """The line of the command `name` when it was stopped; says if it goes on when run again."""
-    return how if name in _BEGIN_ANEW else f"{how}; run it again to go on"
-
-
-@contextlib.contextmanager
-def on_signal(
-    stop: Callable[[str], object], signals: Sequence[signal.Signals] = SIGNALS
-) -> Iterator[None]:
-    """Calls `stop` with a signal's name, in a thread; does nothing outside the main thread.
-
-    Python runs signal handlers between two steps of the main thread, which may be minutes apart
-    while XLA compiles. So a thread waits for the byte that the interpreter writes when a signal
-    arrives.
-
-    Args:
-      stop: ends the process.
-      signals: for which it is called; of two nested contexts the inner one counts. Several
-        processes also stop for Ctrl-C, which would not reach a main thread that waits for another
-        process. SIGHUP stays ignored where it is, as under `nohup`.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signals = [number for number in signals if number != signal.SIGHUP]
-    reader, writer = socket.socketpair()
-    writer.setblocking(False)
-    watcher = threading.Thread(target=_watch, args=[reader, stop, signals], daemon=True)
-    watcher.start()
-    before = {number: signal.signal(number, lambda *_: None) for number in signals}
-    descriptor = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(descriptor)
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
-        writer.close()
-        watcher.join()
-        reader.close()
-
-
-def _watch(
-    reader: socket.socket, stop: Callable[[str], object], signals: Sequence[signal.Signals]
-) -> None:
-    while received := reader.recv(1):
-        waits = received[0] == signal.SIGINT and count() > 1
-        if received[0] in signals or waits:
-            stop(signal.Signals(received[0]).name)
+def stopped(name: str) -> str:
+    """The line of the command `name` after Ctrl-C; says if it goes on when run again."""
+    return "interrupted" if name in _BEGIN_ANEW else "interrupted; run it again to go on"

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import filelock
 import jax
 from jax.stages import Compiled
 
@@ -23,7 +22,6 @@ _SETTINGS = {
     "jax_compilation_cache_max_size": 2 * 1024**3,  # bytes; the entries used last are kept
     "jax_persistent_cache_min_compile_time_secs": 0.1,
 }
-_LOCK_TIMEOUT_S = 10.0
 
 
 def enable_cache() -> None:
@@ -31,7 +29,7 @@ def enable_cache() -> None:
 
     The folder is `$ASSAY_CACHE/compiled`, by default `~/.cache/assay/compiled`. Nothing happens if
     `JAX_COMPILATION_CACHE_DIR` names another, if `ASSAY_CACHE` is empty, or if the folder cannot be
-    written or locked: then every process compiles for itself.
+    written: then every process compiles for itself.
     """
     home = cache_folder()
     folder = home and home / "compiled"
@@ -40,8 +38,7 @@ def enable_cache() -> None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # its code is run: not for others
-        _remove_interrupted(folder)
-    except (OSError, filelock.Timeout):
+    except OSError:
         return
     for name, value in _SETTINGS.items():
         if name.upper() not in os.environ:
@@ -61,18 +58,6 @@ def cache_folder() -> Path | None:
     except RuntimeError:  # a user without a home
         return None
     return (Path(chosen).expanduser() if chosen else home).absolute()
-
-
-def _remove_interrupted(folder: Path) -> None:
-    """Removes entries whose writer was killed; jax would never replace them.
-
-    jax writes `<key>-cache` and then `<key>-atime`, both under the lock taken here. An entry that
-    another process has read since has its `-atime` and stays; every process compiles it again.
-    """
-    with filelock.FileLock(folder / ".lockfile", timeout=_LOCK_TIMEOUT_S):
-        for entry in folder.glob("*-cache"):
-            if not entry.with_name(f"{entry.name.removesuffix('-cache')}-atime").exists():
-                entry.unlink(missing_ok=True)
 
 
 # Any: arguments and result of the program.

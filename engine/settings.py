@@ -47,8 +47,8 @@ def setting(
       default: of an instance; a field without one must be given.
       command: the default on the command line, where its form differs; None: a method's default.
       like: the command whose settings it holds, which `--help` names instead of listing them.
-      identity: whether it changes what the numbers of a result mean (`identity_of`); such a field
-        of a sweep has one of its name in `engine.runs.identity.Identity`.
+      identity: whether it changes what the numbers of a result mean (`settings_identity`); such a
+        field of a sweep has one of its name in `engine.runs.identity.Identity`.
     """
     shown = default if command is _NONE else command
     said = f"{text}; `{like} --help` lists them." if like else text
@@ -59,7 +59,7 @@ def setting(
 
 
 # Any: settings are of several types.
-def identity_of(settings: Any) -> dict[str, Any]:
+def settings_identity(settings: Any) -> dict[str, Any]:
     """The settings that decide what a result means; results that differ in one never mix."""
     return {
         field.name: getattr(settings, field.name)
@@ -102,11 +102,7 @@ class MeshSettings:
 class LoadingSettings:
     """How a command opens checkpoints and places models."""
 
-    verify: str = setting(
-        "Compare a checkpoint's files with the hashes in model.json: `true`, `false`, or `auto` "
-        "(tokenizer files, and parameters below 20 GB).",
-        "auto",
-    )
+    verify: bool = setting("Compare a checkpoint's files with the hashes in model.json.", True)
     mesh: MeshSettings = setting("The device mesh.")
 
 
@@ -311,24 +307,10 @@ class SearchSettings:
 
         Searches for which the results are equal share one compiled step.
         """
-        return dataclasses.replace(
-            self,
-            direction="max",
-            steps=1,
-            flops=0.0,
-            restarts=1,
-            buffer=1,
-            patience=0,
-            threshold=math.inf,
-            ascii_only=False,
-            specials=False,
-            allow=(),
-            deny=(),
-            initial="given" if self.fixed else "",
-            round_trip=False,
-            dtype="float32",
-            seed=0,
-        )
+        read = ("method", "length", "candidates", "topk", "target", "fixed", "every")
+        given = {name: getattr(self, name) for name in read}
+        initial = "given" if self.fixed else ""
+        return SearchSettings(direction="max", dtype="float32", initial=initial, **given)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -371,7 +353,6 @@ class ConvertSettings:
     merge_dtype: str = setting(
         "Precision of an adapter merged into its base: auto (that of the files) or float32.", "auto"
     )
-    check_memory: bool = setting("Refuse to start if host memory or disk do not suffice.", True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -421,212 +402,3 @@ class Published:
         Special tokens are left out, and some published embeddings have one row more.
         """
         raise NotImplementedError
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlanSettings:
-    """What `assay plan` takes beside fields of `SweepSettings`."""
-
-    prefix: int = setting("Tokens of a prompt with its template.", 64)
-    own: int = setting("Tokens of a candidate with its template.", 3)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VerifySettings:
-    """What `assay verify` takes."""
-
-    seed: int = setting("Seed for drawing the rows of --rescore.", 0)
-    mesh: MeshSettings = setting("The device mesh.")
-
-
-_SWITCHES = (
-    "shared_trim",
-    "shared_fold_case",
-    "shared_round_trip",
-    "shared_ends",
-    "humans_in_median",
-)
-_MATCH_TRIM = ("auto", "always", "never")
-_FREQUENCY_JOIN = ("forms", "paper")
-_FILES = ("afinn", "frequency", "bing", "identity", "categories", "questions")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Choices of the analyses."""
-
-    shared_trim: bool = setting(
-        "Treat tokens of two models as the same if their strings differ only in outer spaces. "
-        "False: only equal strings are the same, as in the paper.",
-        False,
-    )
-    shared_fold_case: bool = setting("Treat tokens that differ only in case as the same.", False)
-    shared_round_trip: bool = setting(
-        "Share only tokens whose text gives the same token in every model.", False
-    )
-    shared_ends: bool = setting(
-        "Also list top and bottom tokens on the shared vocabulary: of each model, and of the sum "
-        "and difference of the two prompts of `framing` (the paper's Tables A7-A9).",
-        False,
-    )
-    match_trim: str = setting(
-        'Does " love" match "love" in a list of words? "always", "never" (as in the paper), or '
-        '"auto": "always" for mode ids and log-probabilities, "never" for mode text and imported '
-        "scores. Case never counts.",
-        "auto",
-    )
-    afinn: str = setting("AFINN file (word, tab, value); empty: the package afinn, if there.", "")
-    frequency: str = setting("BNC word list; empty: the package wordfreq.", "")
-    frequency_join: str = setting(
-        'Which BNC entries match a token. "forms": word forms, summed over parts of speech. '
-        '"paper": head words; a word counts once per part of speech.',
-        "forms",
-    )
-    bing: str = setting("Bing Liu lexicon (word, sentiment); empty: skip that analysis.", "")
-    identity: str = setting("CSV of more identity terms (word, group, axis, stem).", "")
-    categories: str = setting(
-        "CSV of words (word, category, and scale if several); empty: the built-in list.", ""
-    )
-    questions: str = setting(
-        "CSV of what prompts ask for (prompt, question, framing); empty: taken from their texts.",
-        "",
-    )
-    framing: tuple[str, str] = setting(
-        'Ids of a prompt about good and one about bad; if the first was not scored, "greatest".',
-        ("best", "worst"),
-    )
-    humans_matches: int = setting(
-        "Leave items that people compared fewer times out of the comparison with people; 0 keeps "
-        "all, as the paper does.",
-        50,
-    )
-    humans_in_median: bool = setting(
-        "Include the human ranks in the models' median rank, as in the released code.", False
-    )
-    rbo_p: float = setting("Persistence of rank-biased overlap, in (0, 1).", 0.9)
-    permutations: int = setting("Random permutations per test.", 9_999)
-    bootstraps: int = setting("Bootstrap samples per interval.", 2_000)
-    seed: int = setting("Seed of the permutations and bootstrap samples.", 0)
-
-    def __post_init__(self) -> None:
-        for key in _SWITCHES:
-            check_switch(f"analyze.options.{key}", getattr(self, key))
-        for key in _FILES:
-            self._require(key, isinstance(getattr(self, key), str), "a path, or ''")
-        least = {"permutations": 99, "bootstraps": 99, "humans_matches": 0, "seed": 0}
-        for key, low in least.items():
-            check_integer(f"analyze.options.{key}", getattr(self, key), low)
-        check_choice("analyze.options.match_trim", self.match_trim, _MATCH_TRIM)
-        check_choice("analyze.options.frequency_join", self.frequency_join, _FREQUENCY_JOIN)
-        between = isinstance(self.rbo_p, float) and 0 < self.rbo_p < 1
-        self._require("rbo_p", between, "numbers between 0 and 1")
-        names = self.framing
-        pair = isinstance(names, tuple) and len(names) == 2 and names[0] != names[-1]
-        self._require("framing", pair, "two different prompt ids")
-
-    def _require(self, key: str, holds: bool, allowed: str) -> None:
-        if not holds:
-            value = getattr(self, key)
-            raise AssayError(f"analyze.options.{key}={value!r}; allowed: {allowed}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AnalyzeSettings:
-    """Settings of one report."""
-
-    top: int = setting("Number of highest, and of lowest, tokens in tables.", 20)
-    figure_top: int = setting("Number of highest, and of lowest, in charts; at most `top`.", 10)
-    page_prompts: int = setting("Number of prompts that most sections show; tables hold all.", 6)
-    figures: str = setting("Formats of chart files, comma-separated: `svg`, `png`, `pdf`.", "svg")
-    figure_width: str = setting(
-        "Width of chart files: `page`, as on the page; for papers `column` (3.3 inches) or `text` "
-        "(6.9 inches), with type of 8 points where a chart can be made so narrow.",
-        "page",
-    )
-    allow_incomplete: bool = setting("Report on sweeps that are not finished, too.", False)
-    options: Options = setting("Choices of the analyses.", Options())
-
-    def __post_init__(self) -> None:
-        for key in ("top", "figure_top", "page_prompts"):
-            check_integer(f"analyze.{key}", getattr(self, key), 1)
-        if self.figure_top > self.top:
-            raise AssayError(
-                f"analyze.figure_top={self.figure_top!r}; allowed: at most top={self.top}"
-            )
-        for kind in self.formats:
-            check_choice("analyze.figures", kind, ("svg", "png", "pdf"))
-        check_choice("analyze.figure_width", self.figure_width, ("page", "column", "text"))
-        check_switch("analyze.allow_incomplete", self.allow_incomplete)
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The kinds of `figures`."""
-        return tuple(kind.strip() for kind in self.figures.split(","))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What two models may differ by."""
-
-    kendall: float = setting("Smallest allowed Kendall's τ-b between the two rankings.", 0.9)
-    ends: int = setting("Number of highest, and of lowest, tokens that `kept` compares.", 100)
-    kept: float = setting("Smallest allowed share of the highest (lowest) that stay so.", 0.8)
-    words: float = setting(
-        "Largest allowed significant (q < .05) shift of a word category's mean percentile, up or "
-        "down; 0.05 = five percentile points.",
-        0.05,
-    )
-    accuracy: float = setting("Smallest allowed share of pairs that --after ranks as people.", 0.5)
-
-    def __post_init__(self) -> None:
-        for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0), ("accuracy", 0.0)):
-            value = getattr(self, name)
-            if not (is_number(value) and low <= value <= 1):
-                raise AssayError(f"diff.limits.{name}={value!r}; allowed: {low:g} to 1")
-        check_integer("diff.limits.ends", self.ends, 1)
-
-    def check_ends(self, prompt: str, compared: int) -> None:
-        """Raises AssayError if the two ends of `compared` tokens would overlap under a prompt."""
-        if 2 * self.ends > compared:
-            raise AssayError(
-                f"diff.limits.ends={self.ends} of {compared:,} compared tokens under {prompt!r}; "
-                f"allowed: at most half of them, {compared // 2:,}"
-            )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DiffSettings:
-    """What `assay diff` takes beside the settings of a sweep."""
-
-    compared: str = setting("Prompts to compare; empty: all, which both sides must have.", "")
-    noise: str = setting(
-        "To measure the noise, sweep one checkpoint (--after, if it is one) again in another dtype "
-        "and step size: under `all` prompts, `one` (the first), or not at all (`off`).",
-        "all",
-    )
-    limits: Limits = setting("Limits of the verdict.")
-    analyze: AnalyzeSettings = setting("Settings of the report", like="assay analyze")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReportSettings:
-    """What `assay report` takes beside the settings of a sweep and of a language model."""
-
-    analyze: AnalyzeSettings = setting("Settings of the page", like="assay analyze")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DemoSettings(PromptSettings):
-    """What `assay demo` takes beside the settings of a sweep."""
-
-    root: str = setting("Folder for everything the demo writes.", "out/demo")
-    models: str = setting("Models of demo/embedded_models.py, comma-separated; empty: all.", "")
-    words: str = setting(
-        'CSV of words to score under `word_prompts` (column `word`); "": none. By default the '
-        "built-in word categories.",
-        "categories",
-    )
-    word_prompts: str = setting("Ids of the prompts for the words, comma-separated.", "")
-    language_model: bool = setting("Also score the language model behind the models.", True)
-    searched: int = setting("Number of models to search, from the first; 0 = none.", 1)
-    search: SearchSettings = setting("Settings of the search", like="assay search")

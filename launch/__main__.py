@@ -1,9 +1,7 @@
 """`assay <command> …`, the same as `python -m launch.<command> …`."""
 
-import functools
 import importlib
 import importlib.metadata
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -51,18 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(module: str, arguments: Sequence[str]) -> int:
-    """Imports a command, which may take seconds, and runs it; a signal ends it in one line."""
-    stop = functools.partial(processes.end_by, module)
+    """Imports a command, which may take seconds, and runs it."""
     try:
-        with processes.on_signal(stop):
-            # A KeyboardInterrupt in the middle of an import would be reported as its failure.
-            # A shell's script ignores SIGINT for commands in its background.
-            ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            interrupt = () if ignored else (signal.SIGINT,)
-            with processes.on_signal(stop, (*processes.SIGNALS, *interrupt)):
-                command = importlib.import_module(f"launch.{module}")
-            status: int = command.main(arguments)
-            return status
+        status: int = importlib.import_module(f"launch.{module}").main(arguments)
+        return status
     except KeyboardInterrupt:  # outside of `command.run`, which says the same
         print(f"{module}: {processes.stopped(module)}", file=sys.stderr)
         return processes.INTERRUPTED

@@ -6,8 +6,8 @@ Result: <report>/index.html, which opens from disk, with figures/ and tables/. T
 
 import sys
 
+from analysis.settings import AnalyzeSettings
 from engine.runs import storage
-from engine.settings import AnalyzeSettings
 from launch.common import command, reporting
 from launch.common.config import CommandSettings
 
@@ -22,7 +22,7 @@ def analyze(given: command.Given) -> command.CommandResult:
     settings = reporting.settings_of(given.config)
     runs = [storage.path_of(run) for run in command.paths(given, "run")]
     target = storage.path_of(command.paths(given, "report")[0])
-    page = reporting.write_report(runs, target, settings)
+    page = reporting.report_on(runs, target, settings)
     return command.CommandResult(f"report: {page}", lambda: {"page": str(page)})
 
 

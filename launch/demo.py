@@ -22,7 +22,7 @@ from engine import programs
 from engine.errors import AssayError
 from engine.lists import files
 from engine.search.run import search_sequences
-from engine.settings import DemoSettings, LogprobSettings
+from engine.settings import LogprobSettings, PromptSettings, SearchSettings, setting
 from launch import pipeline
 from launch.common import command, reporting, scoring, searching
 from launch.common.config import SCORING, CommandSettings, keys_set
@@ -49,6 +49,23 @@ _FLAGS = {
 _SMALL = {"models": SMALL.slug, "root": "out/small", "words": "", "language_model": False}
 _SMALL |= {"searched": 0, "lens": False}
 _KNOWN = {**EMBEDDED, SMALL.slug: SMALL}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoSettings(PromptSettings):
+    """What `assay demo` takes beside the settings of a sweep."""
+
+    root: str = setting("Folder for everything the demo writes.", "out/demo")
+    models: str = setting("Models of demo/embedded_models.py, comma-separated; empty: all.", "")
+    words: str = setting(
+        'CSV of words to score under `word_prompts` (column `word`); "": none. By default the '
+        "built-in word categories.",
+        "categories",
+    )
+    word_prompts: str = setting("Ids of the prompts for the words, comma-separated.", "")
+    language_model: bool = setting("Also score the language model behind the models.", True)
+    searched: int = setting("Number of models to search, from the first; 0 = none.", 1)
+    search: SearchSettings = setting("Settings of the search", like="assay search")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -117,7 +134,7 @@ def convert(work: Demo, say: Say) -> None:
 
     say(f"converting them to {work.root}/checkpoints")
     language = [LANGUAGE_MODEL.slug] if work.config.language_model else []
-    verify = scoring.verify_setting(work.config)
+    verify = work.config.verify
     work.models, work.language = (
         [dataclasses.replace(build.converted(work.root, slug), verify=verify) for slug in slugs]
         for slugs in (work.slugs, language)
@@ -135,14 +152,14 @@ def search(work: Demo, say: Say) -> None:
         work.new += sum(one.new for one in found)
 
 
-def write_report(work: Demo, say: Say) -> None:
+def analyze(work: Demo, say: Say) -> None:
     """Writes the report, if anything is new."""
     target = work.root / "report"
     if not work.new and (target / "index.html").exists():
         say(f"keeping {target}: nothing new was scored (remove it to write it again)")
         return
     say(f"writing {target}")
-    reporting.write_report([epath.Path(work.run)], epath.Path(target))
+    reporting.report_on([epath.Path(work.run)], epath.Path(target))
 
 
 STEPS: Sequence[pipeline.Step[Demo]] = (
@@ -152,7 +169,7 @@ STEPS: Sequence[pipeline.Step[Demo]] = (
     pipeline.score,
     pipeline.logprobs,
     search,
-    write_report,
+    analyze,
 )
 
 

@@ -14,12 +14,14 @@ from pathlib import Path
 from analysis.measures.two_models import AFTER, BEFORE
 from analysis.report import verdict as verdicts
 from analysis.report.folder import check_target
+from analysis.settings import Limits
 from engine.errors import AssayError
 from engine.lists.files import read_pairs
 from engine.runs import storage
-from engine.settings import DiffSettings, Limits, PromptSettings
+from engine.settings import PromptSettings
 from engine.sources.resolve import is_model
 from launch.common import command, comparing, reporting, scoring
+from launch.common.comparing import DiffSettings
 from launch.common.config import SCORING_ANY, CommandSettings, keys_set, made
 from launch.common.text import say
 

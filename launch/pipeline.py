@@ -50,7 +50,6 @@ class Scored:
 
         Raises AssayError for a value that is not allowed, whatever the models.
         """
-        scoring.verify_setting(self.config)
         self.settings, self.mesh = scoring.settings(SweepSettings, self.config, self.models)
         mode = "text" if self.settings.mode == AUTO else self.settings.mode  # as `assay score`
         self.word_settings = dataclasses.replace(self.settings, mode=mode, lens=False)

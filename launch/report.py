@@ -17,12 +17,13 @@ from etils import epath
 
 import analysis
 from analysis.report import facts
+from analysis.settings import AnalyzeSettings
 from configs import known_models
 from engine.checkpoint.card import LANGUAGE
 from engine.display import counted
 from engine.errors import AssayError
 from engine.runs import storage
-from engine.settings import AnalyzeSettings, LogprobSettings, PromptSettings, ReportSettings
+from engine.settings import LogprobSettings, PromptSettings
 from engine.sources.resolve import name_of, with_distinct_names
 from launch import pipeline
 from launch.common import (
@@ -33,6 +34,7 @@ from launch.common import (
     sources,
 )
 from launch.common.config import SCORING_ANY, CommandSettings
+from launch.common.reporting import ReportSettings
 from launch.pipeline import Say
 
 _NAMED = 3  # models whose names the default of --out holds
@@ -104,7 +106,7 @@ def _default_out(names: Sequence[str]) -> str:
 
 def convert(work: Report, say: Say) -> None:
     """Opens the models; those that are no checkpoints are fetched and converted."""
-    every, verify = [*work.names, *work.languages], scoring.verify_setting(work.config)
+    every, verify = [*work.names, *work.languages], work.config.verify
     say(f"opening {counted(len(every), 'model')}")
     models = sources.checkpoints(work.names, work.config, verify)
     models += sources.opened(work.languages, work.config, verify, plain=True)
@@ -124,11 +126,11 @@ def convert(work: Report, say: Say) -> None:
     work.settle()
 
 
-def write_report(work: Report, say: Say) -> None:
+def analyze(work: Report, say: Say) -> None:
     """Writes the report."""
     target = work.root / "report"
     say(f"writing {target}")
-    work.page = reporting.write_report([storage.path_of(work.run)], target, work.analyze)
+    work.page = reporting.report_on([storage.path_of(work.run)], target, work.analyze)
 
 
 STEPS: Sequence[pipeline.Step[Report]] = (
@@ -137,7 +139,7 @@ STEPS: Sequence[pipeline.Step[Report]] = (
     pipeline.score,
     pipeline.judge,
     pipeline.logprobs,
-    write_report,
+    analyze,
 )
 
 

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import tempfile
 from pathlib import Path
 
@@ -107,11 +106,3 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("skipped without an excuse: a failure in CI", red=True)
         for line in lines:
             terminalreporter.write_line(line)
-
-
-@pytest.fixture
-def hanging_up_is_not_ignored():
-    """Tests that were started by nohup would hand on to their commands that SIGHUP is ignored."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)

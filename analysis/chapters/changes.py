@@ -17,9 +17,9 @@ from analysis.measures.pairs import replies
 from analysis.measures.two_models import AFTER, language_models, left_out
 from analysis.run import Run
 from analysis.sentences import listed, span
+from analysis.settings import Limits
 from analysis.study import Analysis, Study, Table, table
 from analysis.words.matching import kinds
-from engine.settings import Limits
 
 
 def changes_between(limits: Limits, noise: Sequence[tuple[str, Run]], pairs: str = "") -> Analysis:

@@ -74,7 +74,6 @@ AXIS = Spec(
     help="two axes are always one of each kind; not shown on the page",
 )
 _ONE_FRAMING = frozenset({"greatest", "best"})  # Two questions of one framing: both ask for good.
-_HEADS = {"mlp": "an MLP", "urm": "URM’s"}
 _NAMED = 2  # Models that a headline names.
 _WORDINGS = "framing_wordings"
 
@@ -361,7 +360,7 @@ def _headline(
         if models:
             who = part_of(len(models), of, "model") if len(models) > _NAMED else listed(models)
             if models is kept and head:
-                who += f", the ones whose head is {_HEADS.get(head, head)},"
+                who += f", the ones with the {head} head,"
             clauses.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
             what = "them"
     if unsure := of - len(turned) - len(kept):

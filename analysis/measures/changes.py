@@ -9,12 +9,12 @@ import polars as pl
 from analysis.columns import KENDALL, LIST, PROMPT, SPEARMAN, Column, P, Row, Spec, ends, q, several
 from analysis.measures.two_models import AFTER, BEFORE, shared_ids
 from analysis.run import Run
+from analysis.settings import Limits
 from analysis.statistics import Array, ranks
 from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import Order, pair_interval, tau_of
 from analysis.statistics.ranks import Ranking
 from analysis.words.stems import dense_numbers, stem_numbers
-from engine.settings import Limits
 
 CHANGE = "change"
 CHANGES = Spec(

@@ -19,9 +19,9 @@ from analysis.report import card, drawing, explorer, few_prompts, page, verdict
 from analysis.report.folder import check_target, staged
 from analysis.report.token_sets import sets_of
 from analysis.run import Run
+from analysis.settings import AnalyzeSettings
 from analysis.study import Analysis, Study, compute
 from engine.runs import storage
-from engine.settings import AnalyzeSettings
 
 
 def write_report(

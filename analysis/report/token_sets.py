@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
+from analysis.settings import Options
 from analysis.statistics import Array
 from analysis.words import lexicons, matching
 from analysis.words.lexicons import NoPackage, categories
-from engine.settings import Options
 
 # Script -> characters of it. Letters of no script in the list are "other letters".
 _SCRIPTS = {

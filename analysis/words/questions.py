@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
+from analysis.settings import Options
 from analysis.words import lexicons
 from analysis.words.lexicons import LexiconError, read_table
 from engine.runs.schema import Columns
-from engine.settings import Options
 
 POSITIVE, NEGATIVE = "positive", "negative"
 ASKED_FOR = {POSITIVE: "something good", NEGATIVE: "something bad"}  # Framing -> in words.

@@ -28,13 +28,6 @@ from engine.text.tokenizer import candidate_ids, load_tokenizer
 CARD = "model.json"
 VERSION = schema.CONVERSION
 
-OTHER_RELEASE = (
-    "another release of Assay converted it, whose conventions (tokenizer, date, position of the "
-    "reward) may differ: convert the model again"
-)
-
-FOLDERS = ("params", "tokenizer")
-
 # Blocks of parameters on disk.
 EMBEDDING, READOUT = "embedding", "readout"
 
@@ -156,7 +149,11 @@ class Card:
                 f"damaged, no JSON object ({error}); convert the model again"
             ) from error
         if (version := fields.get("version")) != VERSION:
-            raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_RELEASE}")
+            raise AssayError(
+                f"version={version!r}; allowed: {VERSION}; another release of Assay converted it, "
+                "whose conventions (tokenizer, date, position of the reward) may differ: convert "
+                "the model again"
+            )
         if fields.pop("sha256", None) != _sha256(fields):
             raise AssayError("damaged, its contents are not those that were written (sha256)")
         language = fields["head"]["kind"] == OutputConfig.kind
@@ -178,18 +175,18 @@ class Checkpoint:
 
     path: epath.Path
     card: Card
-    verify: bool | None = None  # whether reading compares hashes; None: not of large parameters
+    verify: bool = True  # whether reading compares hashes
 
     @classmethod
     def open(
-        cls, path: "str | os.PathLike[str] | Checkpoint", *, verify: bool | None = None
+        cls, path: "str | os.PathLike[str] | Checkpoint", *, verify: bool = True
     ) -> "Checkpoint":
         """Reads the card of a checkpoint folder.
 
         Args:
           path: a folder, local or in an object store (`s3://`, `gs://`); an open one is returned.
           verify: whether parameters and tokenizer files are compared with their hashes when they
-            are read; None: tokenizer files, and parameters of less than 20 GB.
+            are read.
 
         Raises:
           AssayError: the folder holds no checkpoint of this version.
@@ -237,7 +234,7 @@ class Checkpoint:
         """
         folder = self.path / "tokenizer"
         with storage.local(folder) as files:
-            if self.verify is not False:
+            if self.verify:
                 present = file_hashes(files) if files.is_dir() else {}
                 wanted = self.card.tokenizer_files
                 names = sorted({*wanted, *present})
@@ -256,20 +253,13 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 
 def refuse_existing(destination: str | os.PathLike[str]) -> None:
-    """Raises AssayError if a file or folder of that name exists.
-
-    In an object store, what an interrupted conversion left does not count: it has no card.
-    """
+    """Raises AssayError for a checkpoint that cannot be made: its name is taken, or of a store."""
     path = storage.path_of(destination)
-    if not storage.exists(path):
-        return
-    if not storage.is_remote(path) or storage.exists(path / CARD):
+    if storage.is_remote(path):
+        allowed = "a folder on a disk, which may be copied into the store"
+        raise AssayError(f"checkpoint {destination}: in an object store; allowed: {allowed}")
+    if storage.exists(path):
         raise AssayError(f"checkpoint {destination}: exists; remove it or name another folder")
-    if strange := sorted(set(storage.names(path)) - set(FOLDERS)):
-        raise AssayError(
-            f"checkpoint {destination}: holds {strange[0]!r}, which no checkpoint does; name "
-            "another folder"
-        )
 
 
 # Any: parsed JSON.

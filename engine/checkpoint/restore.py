@@ -8,7 +8,6 @@ layout.
 import collections
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,6 @@ from engine.types import Graph, Params, dimensions
 if TYPE_CHECKING:
     from engine.models.language_model import LanguageModel
 
-_LARGE = 20e9  # bytes of parameters from which hashing them is left to the user
 Variable = nnx.Variable[Any]  # Any: of any kind of array, real or abstract
 
 
@@ -143,24 +141,11 @@ def abstract(
     return graph, params
 
 
-def is_verified(checkpoint: Checkpoint) -> bool:
-    """Whether the checkpoint's blocks are hashed: as `Checkpoint.open` was told, else by size."""
-    if checkpoint.verify is not None:
-        return checkpoint.verify
-    card = checkpoint.card
-    sizes = {
-        name: max(jnp.dtype(dtype).itemsize for dtype in types.split(", "))
-        for name, types in card.dtypes.items()
-    }
-    shapes = parameters(card.decoder, card.head)
-    return sum(math.prod(p.shape) * sizes[name] for name, p in shapes.items()) < _LARGE
-
-
 def _read(
     checkpoint: Checkpoint, block: str, targets: Mapping[str, jax.ShapeDtypeStruct]
 ) -> dict[str, jax.Array]:
     card, folder = checkpoint.card, checkpoint.path / "params" / block
-    wanted = card.block_hash(block) if is_verified(checkpoint) else None
+    wanted = card.block_hash(block) if checkpoint.verify else None
     return read_block(folder, targets, card.dtypes, wanted)
 
 

@@ -247,20 +247,6 @@ def open_merged(base: Path, folder: Path, model_type: object, dtype: str = "auto
     return MergedFiles(folder=folder, tensors=tensors, base=of_base, adapter=adapter, deltas=deltas)
 
 
-def notes(folder: Path, base: str) -> list[str]:
-    """What a user should know of an adapter that was merged into a base of that name."""
-    named = str(read_json(folder / CONFIG).get("base_model_name_or_path"))
-    card = folder / "README.md"
-    said = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    found = [f"merged into its base {base}"]
-    if re.search(r"load_in_4bit`?: *True", said) or re.search("4-?bit", named, re.IGNORECASE):
-        found.append(
-            "the adapter was trained on a base in 4 bit (QLoRA); here it is merged into the "
-            "weights before that rounding, so rewards differ from those in training"
-        )
-    return found
-
-
 def _open(folder: Path) -> TensorFiles:
     return TensorFiles.open(folder, files=weight_names(file_names(folder)), rename=_names)
 

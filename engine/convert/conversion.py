@@ -3,10 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
-import functools
-import operator
 import os
-import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,7 +75,7 @@ def convert_model(
 
     Args:
       source: from `fetch`.
-      destination: the checkpoint folder to make, local or in an object store.
+      destination: the checkpoint folder to make, on a disk.
       slug: the model's name in runs.
       progress: called with the number of blocks done and that of all.
       note: called with what the user should know of the head, in words.
@@ -96,9 +93,7 @@ def convert_model(
         note(said)
     blocks = [*conversion.blocks().items()]
     with (
-        Writer(
-            destination, conversion.decoder, conversion.head_plan.config, _mode(conversion.files)
-        ) as writer,
+        Writer(destination, conversion.decoder, conversion.head_plan.config) as writer,
         ThreadPoolExecutor(1) as pool,
     ):
         reading = pool.submit(_read_block, *blocks[0], conversion)
@@ -140,14 +135,13 @@ def understand(
     softcap: bool = True,
     merge_dtype: str = "auto",
     tensor_bytes: int | None = None,
-    needs_date: bool = False,
 ) -> Conversion:
     """All that `convert_model` checks before it reads weights; raises as it does.
 
     No check reads values, but for an output head that is stored beside the embedding it is tied to.
 
     Args:
-      source: from `fetch`; it may have outlines of its weights.
+      source: from `fetch`.
       policy: BOS and date policy, stored in model.json; with a date, where the template asks for
         today's and it has none.
       head: kind of the head, for tensors with more than one published convention
@@ -159,7 +153,6 @@ def understand(
       merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
         `float32`, which rounds no sum.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
-      needs_date: whether a template that does not print the policy's date is refused.
     """
     hf = source.config_json()
     with prefixed((source.base or source).folder):
@@ -172,7 +165,7 @@ def understand(
         raise AssayError(
             f"{source.folder}: {files.nbytes:,} bytes of tensors; published: {tensor_bytes:,}"
         )
-    tokenizer = load_tokenizer(source.tokenizer_folder, tried=True)
+    tokenizer = load_tokenizer(source.tokenizer_folder)
     with prefixed(source.folder):
         head_plan = read_head(hf, decoder, files, tokenizer, reward=reward)
         if head:
@@ -181,11 +174,6 @@ def understand(
         templates.choose(tokenizer, template)
         marked = templates.mark(tokenizer, architecture(hf))
     has_template = bool(tokenizer.chat_template)
-    if needs_date and not (has_template and ChatTemplate(tokenizer, policy).prints_date()):
-        raise AssayError(
-            f"{source.folder}: date={policy.date!r}, and the chat template prints none; convert "
-            "without --config.date"
-        )
     pooling = "last"
     if isinstance(head_plan.config, HeadConfig):
         policy = _dated(hf, ChatTemplate(tokenizer, policy))
@@ -223,14 +211,6 @@ def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
         named = hf.get("value_head_prefix")
         return TensorFiles.open(source.folder, named if isinstance(named, str) else "")
     return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"), merge_dtype)
-
-
-def _mode(files: TensorFiles) -> int:
-    """Permissions of a checkpoint's folder: whoever may not read the weights may not enter it."""
-    parts = [files.base, files.adapter] if isinstance(files, adapter.MergedFiles) else [files]
-    paths = [part.folder / name for part in parts for name in ("", *part.files)]
-    readable = functools.reduce(operator.and_, (path.stat().st_mode for path in paths))
-    return 0o700 | 0o050 * bool(readable & stat.S_IRGRP) | 0o005 * bool(readable & stat.S_IROTH)
 
 
 def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:

@@ -1,46 +1,21 @@
 """Files of a hub id, fetched by the hub's client, and one line for everything that can fail.
 
 The client retries, resumes a lost connection, checks sizes, and shows a file in its cache only when
-it is whole. Added here: bars without a terminal, comparison with the hub's hashes, and no file that
-is not whole where the command is stopped.
+it is whole.
 """
 
-import _thread
 import contextlib
-import hashlib
-import json
 import re
-import sys
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx2
-from tqdm import tqdm
 
 from engine import processes
 from engine.convert import safetensors
 from engine.errors import AssayError
 
 _QUERY = re.compile(r"\?\S*")  # of a URL, whose signature belongs in no message
-_SHA256 = re.compile("[0-9a-f]{64}")  # name of a large file among the blobs of the cache
-
-
-class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """The client's bar of a file, which appears after 5 s, without a terminal too."""
-
-    def __init__(self, *args: object, **options: object):
-        interval = 0.5 if sys.stderr.isatty() else 15.0
-        drawn = {"delay": 5, "leave": False, "mininterval": interval}
-        quiet = not processes.writes()
-        super().__init__(*args, **{**options, **drawn, "disable": quiet})
-
-
-class _Silent(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A bar of small files, which the client draws itself."""
-
-    def __init__(self, *args: object, **options: object):
-        super().__init__(*args, **{**options, "disable": True})
 
 
 def snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path:
@@ -55,50 +30,26 @@ def snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path
       AssayError: the files cannot be had; the message says why, and what to do.
     """
     from huggingface_hub import snapshot_download
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
+    disable_progress_bars()  # of small files
     with _downloading(source, revision):
-        return Path(
-            snapshot_download(
-                source, revision=revision, allow_patterns=list(patterns), tqdm_class=_Silent
-            )
-        )
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
 
 
 def download(source: str, commit: str, names: Sequence[str]) -> None:
     """Downloads large files into the folder that `snapshot` returned, one after another.
 
-    The client compares sizes only, so a file is compared with the sha256 that the hub states.
-
-    Raises:
-      AssayError: as for `snapshot`; or a file differs, and was removed.
+    Raises AssayError as `snapshot`.
     """
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils.tqdm import enable_progress_bars
 
+    if processes.writes():
+        enable_progress_bars()
     with _downloading(source, commit):
         for name in names:
-            file = hf_hub_download(source, name, revision=commit, tqdm_class=_Bar)
-            _check_hash(source, Path(file))
-
-
-def outline(source: str, commit: str, name: str, destination: Path) -> None:
-    """Writes a safetensors file of zeros with the tensors of one of a hub id; fetches its header.
-
-    Raises:
-      AssayError: as for `snapshot`; or the file has no header.
-    """
-    from huggingface_hub import HfApi
-
-    with _downloading(source, commit):
-        tensors = HfApi().parse_safetensors_file_metadata(source, name, revision=commit).tensors
-        header = {
-            key: {"dtype": t.dtype, "shape": t.shape, "data_offsets": t.data_offsets}
-            for key, t in tensors.items()
-        }
-        text = json.dumps(header).encode()
-        end = max((tensor.data_offsets[1] for tensor in tensors.values()), default=0)
-        with destination.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            file.truncate(8 + len(text) + end)
+            hf_hub_download(source, name, revision=commit)
 
 
 def file_names(source: str, folder: Path) -> set[str]:
@@ -116,44 +67,15 @@ def file_names(source: str, folder: Path) -> set[str]:
     return {file.path for file in files if "/" not in file.path}
 
 
-def _check_hash(source: str, file: Path) -> None:
-    """Removes a large file of the cache that differs from its sha256, and raises AssayError.
-
-    The hash is the name that the file links to.
-    """
-    blob = file.parent / file.readlink() if file.is_symlink() else file
-    if not _SHA256.fullmatch(blob.name):
-        return
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    if digest != blob.name:
-        for path in (file.resolve(), blob, file):  # a blob may be a link itself
-            path.unlink(missing_ok=True)
-        raise AssayError(
-            f"{source}: {file.name}: other bytes than the hub states (sha256); removed, run it "
-            "again"
-        )
-
-
 @contextlib.contextmanager
 def _downloading(source: str, revision: str | None) -> Iterator[None]:
-    """One line for what fails; where the command is stopped, the client removes what it began."""
-    ended = threading.Event()
-
-    def stop() -> None:
-        _thread.interrupt_main()  # does nothing where SIGINT is ignored
-        ended.wait(4)  # of the seconds that a process has to end
-
-    forget = processes.at_exit(stop)
+    """One line for what fails."""
     try:
         yield
     except AssayError:
         raise
     except Exception as error:  # of the client, its HTTP and its disk: each becomes a line
         raise AssayError(f"{source}: {_reason(error, source, revision)}") from error
-    finally:
-        forget()
-        ended.set()
 
 
 def _reason(error: Exception, source: str, revision: str | None) -> str:

@@ -1,10 +1,8 @@
 """A Hugging Face repository as a local folder: weights, configs and tokenizer, never code."""
 
-import contextlib
 import dataclasses
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.convert import adapter, downloads, safetensors
@@ -56,27 +54,25 @@ class Source:
             if self.base is None:
                 return hf
             adapter.check_base(hf)
-        pad = load_tokenizer(self.tokenizer_folder, tried=True).pad_token_id
+        pad = load_tokenizer(self.tokenizer_folder).pad_token_id
         return adapter.config_json(hf, self.folder, pad)
 
 
 def fetch(
     source: str,
     revision: str | None,
-    before: Callable[[Source, int], object] | None = None,
+    before: Callable[[Source], object] = lambda source: None,
     *,
     base: str = "",
 ) -> Source:
     """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
 
-    What was downloaded is compared with the hashes that the hub states. Of an adapter the base is
-    fetched too.
+    Of an adapter the base is fetched too.
 
     Args:
       source: a folder, or a hub id `owner/name`.
       revision: commit, tag or branch of a hub id; None: the main branch.
-      before: called before weights are downloaded, with a source that has outlines of its weights
-        (`_outlined`), and the bytes of weights that the cache holds already.
+      before: called with the source before weights are downloaded.
       base: folder or hub id of an adapter's base, also as `owner/name@revision`, in place of the
         one that its config names.
 
@@ -90,20 +86,10 @@ def fetch(
         weights = {whole: safetensors.weight_files(whole.folder, whole.names)}
     if model.base:
         weights[model] = adapter.weight_names(model.names)
-        if model.revision:
-            downloads.snapshot(model.name, model.revision, ["README.md"])
-    there, missing = 0, {}
+    before(model)
     for part, names in weights.items():
-        lacks = [name for name in names if not (part.folder / name).is_file()]
-        there += sum((part.folder / name).stat().st_size for name in names if name not in lacks)
-        if lacks:
-            missing[part] = lacks
-    if missing and before:
-        # All files of a source that lacks one: a check may compare tensors of two files.
-        with _outlined(model, {part: weights[part] for part in missing}) as outline:
-            before(outline, there)
-    for part, names in missing.items():
-        downloads.download(part.name, str(part.revision), names)
+        if lacks := [name for name in names if not (part.folder / name).is_file()]:
+            downloads.download(part.name, str(part.revision), lacks)
     return model
 
 
@@ -155,39 +141,6 @@ def _base_of(opened: Source, base: str) -> Source:
     if safetensors.is_adapter(of_base.names):
         raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")
     return of_base
-
-
-@contextlib.contextmanager
-def _outlined(model: Source, weights: Mapping[Source, list[str]]) -> Iterator[Source]:
-    """The model with outlines of its files of weights: their headers, and then zeros.
-
-    So all that conversion checks before it computes can be checked before a download. A file of
-    zeros takes no room on a disk.
-    """
-    folders: dict[Path, Source] = {}
-
-    def of(source: Source) -> Source:
-        names = weights.get(source, ())
-        if not names:
-            return source
-        folder = Path(temporary, str(len(folders)))
-        folders[folder] = source
-        folder.mkdir()
-        for file in source.folder.iterdir():
-            if file.name not in names:
-                (folder / file.name).symlink_to(file.resolve())
-        for name in names:
-            downloads.outline(source.name, str(source.revision), name, folder / name)
-        return dataclasses.replace(source, folder=folder)
-
-    with tempfile.TemporaryDirectory(prefix="assay-") as temporary:
-        try:
-            yield dataclasses.replace(of(model), base=model.base and of(model.base))
-        except AssayError as error:
-            said = str(error)
-            for folder, source in folders.items():
-                said = said.replace(str(folder), source.place)
-            raise type(error)(said) from error
 
 
 def fetch_config(source: str, revision: str | None = None) -> Json:

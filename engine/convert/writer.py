@@ -1,9 +1,5 @@
-"""Writes a checkpoint block by block into a temporary folder, which is renamed when complete.
+"""Writes a checkpoint block by block into a temporary folder, which is renamed when complete."""
 
-To an object store the folder's blocks go one by one, so that one is on the local disk at a time.
-"""
-
-import contextlib
 import hashlib
 import json
 import os
@@ -24,7 +20,6 @@ from engine.checkpoint.arrays import block_hash
 from engine.checkpoint.card import (
     CARD,
     EMBEDDING,
-    FOLDERS,
     READOUT,
     VERSION,
     Card,
@@ -51,22 +46,16 @@ class Writer:
         destination: str | os.PathLike[str],
         config: DecoderConfig,
         head: HeadConfig | OutputConfig,
-        mode: int = 0o755,  # of the checkpoint's folder
     ):
-        self.destination, self.config, self.head = storage.path_of(destination), config, head
-        self._mode = mode
+        self.destination, self.config, self.head = Path(destination), config, head
         self._dtypes: dict[str, set[str]] = {}
         self._hashes: dict[str, str] = {}  # of blocks
-        self._remote = storage.is_remote(self.destination)
 
     def __enter__(self) -> "Writer":
-        self._remove()
-        parent, prefix = None, "assay-"
         try:
-            if not self._remote:  # beside the destination, which it is renamed to
-                parent, prefix = Path(self.destination.parent), f".{self.destination.name}-"
-                parent.mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
+            parent = self.destination.parent
+            parent.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(dir=parent, prefix=f".{self.destination.name}-"))
         except OSError as error:
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
         self._orbax = _uncompressed()
@@ -82,9 +71,6 @@ class Writer:
             self._orbax.close()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)  # does nothing after the rename
-            if kind is not None:
-                with contextlib.suppress(AssayError):  # of the store, which may be why it ended
-                    self._remove()
         if isinstance(error, OSError):
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
 
@@ -104,15 +90,12 @@ class Writer:
         self._hashes[block] = block_hash(arrays, digests)
         for name, array in arrays.items():
             self._dtypes.setdefault(name, set()).add(str(array.dtype))
-        if self._remote:
-            self._upload(f"params/{block}")
 
     # Any: fields of `Card`, which are of several types.
     def finish(self, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> Checkpoint:
         """Adds tokenizer and card, and renames the folder to its destination.
 
-        `fields` are those of `Card` that follow neither from the blocks nor from the tokenizer. In
-        an object store the card comes last: without one there is no checkpoint.
+        `fields` are those of `Card` that follow neither from the blocks nor from the tokenizer.
 
         Raises:
           AssayError: a parameter was not saved, or the disk is full.
@@ -136,24 +119,11 @@ class Writer:
             tokenizer_files=file_hashes(self._folder / "tokenizer"),
             **fields,
         )
-        if self._remote:
-            self._upload("tokenizer")
-            storage.write_atomic(self.destination / CARD, card.to_json().encode())
-        else:
-            (self._folder / CARD).write_text(card.to_json())
-            self._folder.chmod(self._mode)
-            self._folder.rename(Path(self.destination))
-        return Checkpoint(self.destination, card)
-
-    def _upload(self, folder: str) -> None:
-        """Moves a local folder to the store."""
-        storage.upload(self._folder / folder, self.destination / folder)
-        shutil.rmtree(self._folder / folder)
-
-    def _remove(self) -> None:
-        """Removes what this or an interrupted conversion has put into a store."""
-        for name in FOLDERS if self._remote else ():
-            storage.remove_folder(self.destination / name)
+        (self._folder / CARD).write_text(card.to_json())
+        # Whoever may not enter the folder around it may not read its weights.
+        self._folder.chmod(0o700 | self.destination.parent.stat().st_mode & 0o055)
+        self._folder.rename(self.destination)
+        return Checkpoint(storage.path_of(self.destination), card)
 
 
 def _uncompressed() -> ocp.Checkpointer:

@@ -7,7 +7,6 @@ one of several runs.
 import dataclasses
 import hashlib
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from engine.runs import lock, schema, storage
 from engine.runs.identity import Identity, Json, changes, from_json, sealed, to_json, unsealed
 from engine.runs.result import AGAIN, Result, RunError, from_parquet, to_parquet
 
-OLDER = "made by an older version of Assay; run its commands again in another folder"
 _KINDS = ("models", "prompts", "lists")  # what results refer to by name
 _TABLE = re.compile(r"(vocab|(items|conversations)/[\w.-]+)/[\w.-]+\.parquet")  # inside the run
 
@@ -114,8 +112,6 @@ class RunFolder:
         else:
             tops = {name.partition("/")[0] for name in folder.files} - {lock.NAME}
             known = {*schema.COLUMNS, schema.VOCAB_DIR}
-            if schema.EARLIER in tops:
-                raise RunError(f"{path}: {OLDER}")
             if not all(name in known or storage.is_temporary(path / name) for name in tops):
                 raise AssayError(f"run {path}: not empty and holds no {schema.RUN}")
         folder._read_results()
@@ -136,8 +132,6 @@ class RunFolder:
         folder = cls(run=run, files=frozenset(storage.tree(run)))
         if schema.RUN not in folder.files:
             inside = f"it holds no {schema.RUN}" if storage.is_folder(run) else "no such folder"
-            if schema.EARLIER in folder.files:
-                raise RunError(f"{run}: {OLDER}")
             if any(name.endswith(f"/{schema.RESULT}") for name in folder.files):
                 inside += ", but results; run their commands again, which find them"
             why = "a file" if storage.is_file(run) else inside
@@ -213,28 +207,17 @@ class RunFolder:
                 known = kind == "lists" and present is not None
                 what = changes(present, entry) if known else changes(was, said)
                 if kind == "models":
-                    what = self._other_model(name, present, entry)
+                    what = self._other_model(present, entry)
                 raise AssayError(f"run {self.run}: {kind[:-1]} {name!r} already exists with {what}")
         getattr(self, kind)[name] = entry
 
-    def _other_model(self, name: str, present: Json | None, entry: Json) -> str:
-        """What differs in words, without hashes, and how to keep the numbers of both models."""
+    def _other_model(self, present: Json | None, entry: Json) -> str:
+        """What differs in words, without hashes."""
         fields = {k for k in {**(present or {}), **entry} if not k.endswith("_hash")} - {"vocab"}
         before, now = ({k: e[k] for k in e if k in fields} for e in (present or entry, entry))
         said = changes(before, now)
-        results = [each for each in self.results.values() if each.model == name]
-        began = max((str(each.environment.get("began", "")) for each in results), default="")
-        kept = f"{self.run}-{began[:10] or 'before'}"
         changed = "other weights" if not said or "_hash=" in said else said
-        if storage.is_remote(self.run):
-            return f"{changed}; name another run folder, or remove this one"
-        run, kept, name = map(shlex.quote, (str(self.run), kept, name))
-        return (
-            f"{changed}; `mv {run} {kept}` "
-            f"keeps those numbers: run this again, and `assay diff --before={kept} --before_model="
-            f"{name} --after={run} --after_model={name} --report=<folder>` says what changed; "
-            "or name another run folder, or remove this one"
-        )
+        return f"{changed}; name another run folder, or remove or rename this one"
 
     def begin(
         self, path: str, identity: Identity, part_size: int, prompts: Sequence[str] = ()

@@ -75,10 +75,7 @@ def holder_of(run: epath.Path) -> str:
 
 
 def _lock(run: epath.Path) -> filelock.BaseFileLock:
-    # Not of a thread: when a signal ends the process, another thread releases it.
-    return filelock.FileLock(
-        os.fspath(run / NAME), thread_local=False, poll_interval=_POLL_S, fallback_to_soft=False
-    )
+    return filelock.FileLock(os.fspath(run / NAME), poll_interval=_POLL_S, fallback_to_soft=False)
 
 
 def _take(lock: filelock.BaseFileLock, run: epath.Path, wait: bool) -> None:

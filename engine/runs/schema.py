@@ -33,7 +33,6 @@ from engine.errors import AssayError
 
 RUN, RESULT, TRACE = "run.json", "result.json", "trace.parquet"
 VERSION = 2  # of both JSON files
-EARLIER = "manifest.json"  # marks a run of an earlier version, which is refused
 # Of model.json, and in a run's entry of each model: raised when conversion reads a model in another
 # way. 3: tokenizer.json as it is, a fixed date, the place of the reward.
 CONVERSION = 3

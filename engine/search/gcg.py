@@ -4,15 +4,13 @@ A attempts (directions × restarts) run at once, each with a sign, key and buffe
 module are signed: higher is better in both directions. `expand` is the whole step until its
 candidates are scored and ranked; `admit` keeps the best. The loop either runs many steps in one
 dispatch, or checks the texts of the ranked candidates between the two halves.
-
-`paper` proposes the best pairs of position and token, `random` draws new replies.
 """
 
 import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -30,13 +28,11 @@ from engine.programs import compiled_on_all
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import objective as objectives
+from engine.search import proposals
 from engine.search.objective import BROKEN, SearchObjective, StepInputs, fitness, not_finite
+from engine.search.proposals import UNKNOWN
 from engine.settings import DIRECTIONS, SearchSettings
 from engine.types import Array, Graph, Params
-
-UNKNOWN = -np.inf  # reward of a sequence that was not scored
-_MERGED = 7  # of `gcg`, the best candidates whose changes are tried together, at most
-_DISTANCE = 4.5  # of `paper`, the weight of the distance between embeddings
 
 # Of a step the candidates, best first, int32 [A, C, T], their rewards, float32 [A, C], and those of
 # the parents, float32 [A]; UNKNOWN if no gradient was taken.
@@ -65,7 +61,7 @@ Programs = tuple[Any, Any, Any]
 
 def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Programs:
     """The compiled functions of a search; searches of several seeds share them."""
-    first_changes(settings)
+    proposals.first_changes(settings)
     return compiled_step(graph, mesh, settings.of_compiled_step())
 
 
@@ -116,14 +112,16 @@ def expand(
     with jax.named_scope("propose"):
         vocabulary = inputs.allowed, model.decoder.embedding[...]
         shards = 1 if model.decoder.platform == "cpu" else mesh.shape["model"]
-        ids = propose(parents, slopes, proposal_keys(state), *vocabulary, settings, shards)
+        ids = proposals.propose(
+            parents, slopes, proposal_keys(state), *vocabulary, settings, shards
+        )
     with jax.named_scope("score"):
-        scored = score(ids, first_changes(settings))
-        if count := merged_count(settings):
-            merged = merge(parents, ids, fitness(scored, settings.target), count)
+        scored = score(ids, proposals.first_changes(settings))
+        if count := proposals.merged_count(settings):
+            merged = proposals.merge(parents, ids, fitness(scored, settings.target), count)
             with jax.named_scope("merged"):
-                more = score(merged, whole_replies(settings))
-            ids, scored = with_merged(ids, scored, merged, more)
+                more = score(merged, proposals.whole_replies(settings))
+            ids, scored = proposals.with_merged(ids, scored, merged, more)
     order = jnp.argsort(-fitness(scored, settings.target), axis=1)
     ids = jnp.take_along_axis(ids, order[..., None], axis=1)
     return ids, jnp.take_along_axis(scored, order, axis=1), jnp.asarray(rewards)
@@ -155,7 +153,7 @@ def step_flops(objective: SearchObjective) -> float:
     """
     config, settings, suffix = objective.config, objective.settings, len(objective.suffix)
     length, total = settings.length, 0.0
-    starts = Counter((*first_changes(settings), *whole_replies(settings)))
+    starts = Counter((*proposals.first_changes(settings), *proposals.whole_replies(settings)))
     for before in (len(prompt.prefix) for prompt in objective.prompts):
         total += flops.extension(config, length, before)
         for start, count in starts.items():
@@ -195,183 +193,6 @@ def proposal_keys(state: State) -> Array:
     keys = jax.random.wrap_key_data(state.keys, impl="threefry2x32")
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, state.step)
     return jax.vmap(lambda k: jax.random.split(k, 3)[1])(keys)
-
-
-def first_changes(settings: SearchSettings) -> tuple[int, ...]:
-    """The first position that each candidate may change [C], ascending; static under jit.
-
-    How many candidates change which position first is static, so that the positions before it are
-    not computed again. The distribution is even and symmetric: the first and the last candidate,
-    the second and the last but one, and so on, leave about as many positions to compute (rows of
-    two: `objective.pack`).
-
-    Raises:
-      AssayError: more candidates than pairs of position and token.
-    """
-    free, candidates = settings.free, settings.candidates
-    if settings.method != "gcg":
-        return free[:1] * candidates
-    if candidates > settings.topk * len(free):
-        raise AssayError(
-            f"candidates={candidates}; allowed: at most topk × free positions = "
-            f"{settings.topk * len(free)}"
-        )
-    index = (2 * np.arange(candidates) + 1) * len(free) // (2 * candidates)
-    return tuple(np.array(free)[index].tolist())
-
-
-def whole_replies(settings: SearchSettings) -> tuple[int, ...]:
-    """The first position of each merged candidate of a step: all free ones may change."""
-    return settings.free[:1] * max(0, merged_count(settings) - 1)
-
-
-def merged_count(settings: SearchSettings) -> int:
-    """Best candidates of a step whose changes are tried together (I-GCG); 0 or at least 2."""
-    count = min(_MERGED, settings.candidates) if settings.method == "gcg" else 0
-    return count if count > 1 else 0
-
-
-def propose(
-    parents: Int[Array, "A T"],
-    slopes: Float[Array, "A T V"] | None,
-    keys: Array,
-    allowed: Bool[Array, "V"],
-    embedding: Array,
-    settings: SearchSettings,
-    shards: int = 1,
-) -> Int[Array, "A C T"]:
-    """The candidates of a step: by gradient, or without `slopes` all new.
-
-    Each attempt has a key for them. The embedding is read by the paper's method. The vocabulary is
-    divided over `shards` devices.
-    """
-
-    def of_attempt(key: Array, ids: Array, slopes: Array | None) -> Array:
-        if slopes is None:
-            return fresh(key, ids, allowed, settings)
-        if settings.method == "paper":
-            # The first order errs for distant tokens (Faster-GCG).
-            gain = first_order_gain(slopes, ids, allowed) - _DISTANCE * distances(ids, embedding)
-            return best_pairs(ids, gain, settings.free, settings.candidates)
-        gain = first_order_gain(slopes, ids, allowed)
-        return by_position(key, ids, gain, settings, shards)
-
-    return jax.vmap(of_attempt)(keys, parents, slopes)
-
-
-def first_order_gain(
-    slopes: Float[Array, "T V"], ids: Int[Array, "T"], allowed: Bool[Array, "V"]
-) -> Float[Array, "T V"]:
-    """First-order change of the objective if position t becomes token v; -inf if it may not.
-
-    `slopes` are with respect to the one-hot rows.
-    """
-    here = jnp.arange(ids.shape[0])
-    gain = slopes - slopes[here, ids][:, None]
-    return jnp.where(allowed, gain, -jnp.inf).at[here, ids].set(-jnp.inf)
-
-
-def distances(ids: Int[Array, "T"], embedding: Array) -> Float[Array, "T V"]:
-    """Euclidean distance from the embedding of each token of a sequence to those of all tokens."""
-    rows = embedding.astype(jnp.float32)
-    squares = jnp.square(rows).sum(-1)
-    apart = squares[ids][:, None] + squares - 2 * jnp.einsum("TD,VD->TV", rows[ids], rows)
-    return jnp.sqrt(jnp.maximum(apart, 0))
-
-
-def best_tokens(
-    gain: Float[Array, "T V"], topk: int, shards: int
-) -> tuple[Float[Array, "T K"], Int[Array, "T K"]]:
-    """Gains and ids of the `topk` tokens of each position, best first, of equal ones by id.
-
-    Each device finds the best of its tokens, so that only those are sent to the others.
-    """
-    positions, tokens = gain.shape
-    if shards == 1 or tokens % shards:
-        value, token = jax.lax.top_k(gain, topk)
-        return value, token
-    each = tokens // shards
-    value, token = jax.lax.top_k(gain.reshape(positions, shards, each), min(topk, each))
-    token += each * jnp.arange(shards)[:, None]
-    value, place = jax.lax.top_k(value.reshape(positions, -1), topk)
-    return value, jnp.take_along_axis(token.reshape(positions, -1), place, axis=1)
-
-
-def by_position(
-    key: Array,
-    ids: Int[Array, "T"],
-    gain: Float[Array, "T V"],
-    settings: SearchSettings,
-    shards: int = 1,
-) -> Int[Array, "C T"]:
-    """Replaces one token by a draw from the top-k tokens of its position.
-
-    They are drawn uniformly, without replacement among the candidates that share a position.
-    """
-    value, token = best_tokens(gain, settings.topk, shards)
-    usable = jnp.isfinite(value)
-    token = jnp.where(usable, token, ids[:, None])  # fewer than topk tokens allowed: no change
-    noise = jax.random.gumbel(jax.random.split(key, 4)[0], usable.shape)
-    level = jnp.where(usable, noise, -jnp.inf)
-    token = jnp.take_along_axis(token, jnp.argsort(-level, axis=1), axis=1)
-    first = np.array(first_changes(settings))
-    rank = np.arange(len(first)) - np.searchsorted(first, first)  # among those of one position
-    changed = jnp.arange(ids.shape[0]) == first[:, None]  # [C, T]
-    return jnp.where(changed, token[first, rank][:, None], ids)
-
-
-def best_pairs(
-    ids: Int[Array, "T"], gain: Float[Array, "T V"], free: Sequence[int], candidates: int
-) -> Int[Array, "C T"]:
-    """Candidates with one change each: the best pairs of position and token by gain."""
-    on_free = gain[np.array(free)]
-    value, pair = jax.lax.top_k(on_free.reshape(-1), candidates)
-    place, token = jnp.array(free)[pair // gain.shape[1]], pair % gain.shape[1]
-    token = jnp.where(jnp.isfinite(value), token, ids[place])
-    return jnp.where(jnp.arange(ids.shape[0]) == place[:, None], token[:, None], ids)
-
-
-def fresh(
-    key: Array, ids: Int[Array, "T"], allowed: Bool[Array, "V"], settings: SearchSettings
-) -> Int[Array, "C T"]:
-    """Sequences of uniformly drawn allowed tokens; fixed positions keep the parent's tokens."""
-    shape = (settings.candidates, ids.shape[0])
-    count = allowed.sum()
-    drawn = jnp.argsort(~allowed, stable=True)[jax.random.randint(key, shape, 0, count)]
-    return jnp.where(np.isin(np.arange(ids.shape[0]), settings.free), drawn, ids)
-
-
-def merge(
-    parents: Int[Array, "A T"], ids: Int[Array, "A C T"], gains: Float[Array, "A C"], count: int
-) -> Int[Array, "A _ T"]:
-    """The changes of the best two, three, … `count` candidates of each parent in one sequence.
-
-    Where several change a position, the worst of them decides, as in I-GCG (Jia et al. 2024).
-    """
-
-    def of_attempt(parent: Int[Array, "T"], best: Int[Array, "B T"]) -> Int[Array, "_ T"]:
-        def add(so_far: Array, row: Array) -> tuple[Array, Array]:
-            joined = jnp.where(row == parent, so_far, row)
-            return joined, joined
-
-        return jax.lax.scan(add, best[0], best[1:])[1]
-
-    _, order = jax.lax.top_k(gains, count)
-    return jax.vmap(of_attempt)(parents, jnp.take_along_axis(ids, order[..., None], axis=1))
-
-
-def with_merged(
-    ids: Int[Array, "A C T"],
-    rewards: Float[Array, "A C"],
-    more: Int[Array, "A M T"],
-    more_rewards: Float[Array, "A M"],
-) -> tuple[Array, Array]:
-    """Candidates, then merged ones; a repeated one gets the reward UNKNOWN: never kept."""
-    ids = jnp.concatenate([ids, more], axis=1)
-    same = (ids[:, :, None] == ids[:, None]).all(-1)
-    repeated = jnp.tril(same, -1).any(2)[:, -more.shape[1] :]
-    more_rewards = jnp.where(repeated, UNKNOWN, more_rewards)
-    return ids, jnp.concatenate([rewards, more_rewards], axis=1)
 
 
 def admit(

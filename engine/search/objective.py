@@ -25,12 +25,13 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
-from engine.planning import BLOCK_PARENTS, BLOCK_ROWS
 from engine.scoring.rows import LAST, Pooling, check_fits, pooling_of
 from engine.search.filters import Filters, Ids, allowed_tokens, with_topk
 from engine.settings import AUTO, DIRECTIONS, SearchSettings
 from engine.types import Array, KeyValues, Params, Places, Prefix, PromptIds
 
+BLOCK_ROWS = 32  # rows of packed candidates that are scored at a time: 64 candidates
+BLOCK_PARENTS = 2  # attempts whose parents a device runs through the model at once
 BROKEN = np.inf  # replaces a reward that is not finite; the host then stops the search
 
 

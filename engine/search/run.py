@@ -24,25 +24,26 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
-from engine.planning import DeviceRoom, Model, SearchWork, refusal
+from engine.planning import DeviceRoom, Model, SweepWork, refusal
 from engine.programs import compiled_on_all
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.runs.identity import Json, from_json, numerics, to_json
 from engine.runs.result import Certificate, SelfCheck
 from engine.scoring import reward_passes
+from engine.scoring.batches import whole_length
 from engine.scoring.reward_passes import RewardScorer
-from engine.search import gcg
+from engine.search import gcg, proposals
 from engine.search.gcg import Trace
 from engine.search.objective import (
+    BLOCK_ROWS,
     BROKEN,
     SearchObjective,
     StepInputs,
     not_finite,
     score_candidates,
 )
-from engine.settings import DIRECTIONS, SearchSettings
-from engine.settings import identity_of as settings_identity
+from engine.settings import DIRECTIONS, SearchSettings, settings_identity
 from engine.sweep import setup
 from engine.sweep.jobs import Job, identity_of
 from engine.sweep.outcomes import free_models, memory_errors
@@ -96,7 +97,7 @@ def search_sequences(
       AssayError: bad input; a result that the run holds with another identity; a reward that is
         not finite; a self-check beyond tolerance.
     """
-    gcg.first_changes(settings)
+    proposals.first_changes(settings)
     folder = setup.open_run(run, checkpoints, prompts, settings, mesh)
     vocabularies = setup.vocabularies(folder, checkpoints)
     for checkpoint in checkpoints:
@@ -200,21 +201,18 @@ class _Search:
         return self.checkpoint.card.slug
 
     def check_memory(self, mesh: Mesh) -> None:
-        """Raises AssayError if this machine cannot hold the search."""
-        objective, settings = self.objective, self.objective.settings
-        first = gcg.first_changes(settings)
-        work = SearchWork(
-            prefix=max(len(split.prefix) for split in objective.prompts),
-            own=settings.length + len(objective.suffix),
-            length=settings.length,
-            candidates=settings.candidates,
-            attempts=len(objective.signs),
-            together=len(objective.prompts),
-            gradient=settings.takes_gradient,
-            packed=first[0] < first[-1],
+        """Raises AssayError if this machine cannot hold the model and a step."""
+        prompts, length = self.objective.prompts, self.objective.settings.length
+        longest = max(len(prompt.prefix) for prompt in prompts)
+        work = SweepWork(
+            prefix=len(prompts) * whole_length(longest + length),
+            own=2 * length + len(self.objective.suffix),  # two candidates in a row
+            step_size=BLOCK_ROWS * len(prompts),
+            self_check=2,
         )
-        model = Model.of([self.checkpoint]).on(DeviceRoom.of(mesh), settings.dtype)
-        if reason := refusal(model, work):
+        model = Model.of([self.checkpoint])
+        placed = model.on(DeviceRoom.of(mesh), self.objective.settings.dtype)
+        if reason := refusal(placed, work, searches=True):
             raise AssayError(reason)
 
 

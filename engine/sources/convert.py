@@ -1,6 +1,5 @@
 """Fetches and converts a model; refuses one that bears the name of a published model it is not."""
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +9,13 @@ from etils import epath
 from tqdm import tqdm
 
 from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
-from engine.convert import adapter
-from engine.convert.conversion import convert_model, understand
+from engine.convert.conversion import convert_model
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source, fetch
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.models.heads import HeadConfig, OutputConfig
-from engine.planning import Model, check_conversion
-from engine.runs import storage
+from engine.planning import Model
 from engine.settings import ConvertSettings, Published
 from engine.text.chat_template import TemplatePolicy
 from engine.text.tokenizer import left_out
@@ -69,24 +66,13 @@ def convert(
     """
     refuse_existing(destination)
     pinned = published.revision if published and not Path(name).is_dir() else None
-    checked = False
 
-    def check(source: Source, cached: int | None = None) -> None:
-        nonlocal checked
-        checked = True
-        try:
-            hf = source.config_json()
+    def check(source: Source) -> None:
+        hf = source.config_json()
+        with prefixed((source.base or source).folder):
             decoder_config(hf)
-        except AssayError:
-            return  # conversion will say what is wrong with it
         if published:
             check_config(name, hf, published)
-        if settings.check_memory:
-            local = None if storage.is_remote(destination) else str(destination)
-            model = model_of_config(name, hf, published)
-            if settings.merge_dtype == "float32":
-                model = dataclasses.replace(model, stored=settings.merge_dtype)
-            check_conversion(model, local, cached)
 
     how: dict[str, Any] = {  # Any: the settings of a conversion, of several types
         "policy": policy_of(settings, published),
@@ -96,16 +82,8 @@ def convert(
         "softcap": settings.softcap,
         "merge_dtype": settings.merge_dtype,
         "tensor_bytes": published.tensor_bytes if published else None,
-        "needs_date": settings.date not in ("", published.date if published else ""),
     }
-
-    def before(outline: Source, cached: int) -> None:
-        check(outline, cached)
-        understand(outline, **how)
-
-    source = fetch(name, revision or pinned, before, base=base)
-    if not checked:
-        check(source)
+    source = fetch(name, revision or pinned, check, base=base)
     notes: list[str] = []
     with tqdm(unit=" blocks", desc=f"converting {slug}", delay=5) as bar:
 
@@ -116,7 +94,7 @@ def convert(
         checkpoint = convert_model(
             source, destination, slug=slug, progress=progress, note=notes.append, **how
         )
-    merged = adapter.notes(source.folder, source.base.place) if source.base else []
+    merged = [f"merged into its base {source.base.place}"] if source.base else []
     for said in (*notes, *merged, *_notes(checkpoint, how["policy"])):
         tqdm.write(f"note: {slug}: {said}", file=sys.stderr)
     return checkpoint

@@ -35,7 +35,7 @@ def resolve(
     name: str,
     known: Known,
     settings: SourceSettings | None = None,
-    verify: bool | None = None,
+    verify: bool = True,
 ) -> Checkpoint:
     """The checkpoint of a model, which is fetched and converted where that was not done yet.
 
@@ -57,7 +57,7 @@ def resolve(
 
 
 def resolve_all(
-    names: Sequence[str], settings: SourceSettings, known: Known, verify: bool | None = None
+    names: Sequence[str], settings: SourceSettings, known: Known, verify: bool = True
 ) -> list[Checkpoint]:
     """`resolve` of several models; `settings.base` is that of the adapters among them.
 
@@ -74,8 +74,7 @@ def resolve_all(
     given = [
         f"convert.{field.name}"
         for field in dataclasses.fields(ConvertSettings)
-        if field.name != "check_memory"  # that of the command, too
-        and getattr(settings.convert, field.name) != field.default
+        if getattr(settings.convert, field.name) != field.default
     ]
     given += ["base"] if settings.base else []
     if given and not others:

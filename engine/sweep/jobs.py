@@ -15,8 +15,7 @@ from engine.runs.identity import Identity
 from engine.runs.result import Span
 from engine.scoring.batches import SHORT
 from engine.scoring.rows import Rows
-from engine.settings import SearchSettings, Settings
-from engine.settings import identity_of as settings_identity
+from engine.settings import SearchSettings, Settings, settings_identity
 from engine.types import PromptIds
 
 

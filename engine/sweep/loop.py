@@ -169,7 +169,7 @@ def _writing() -> Iterator[Callable[..., None]]:
     """Yields a function that runs a write while the next part is computed.
 
     An error of a write surfaces at the next one, or at the end. A process that ends at once, as at
-    SIGTERM (`engine.processes.end`), loses the parts that `result.json` does not name yet.
+    SIGTERM, loses the parts that `result.json` does not name yet.
     """
     last: list[concurrent.futures.Future[object]] = []
 

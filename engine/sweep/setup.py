@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import socket
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -15,16 +14,15 @@ from typing import Any
 
 import jax
 import polars as pl
-from etils import epath
 from jax.sharding import Mesh
 from tqdm import tqdm
 
 from engine import mesh as meshes
 from engine import processes
-from engine.checkpoint.card import OTHER_RELEASE, REWARD, VERSION, Card, Checkpoint
+from engine.checkpoint.card import REWARD, VERSION, Card, Checkpoint
 from engine.errors import AssayError
 from engine.planning import DeviceRoom
-from engine.runs import lock, schema, storage
+from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.runs.identity import (
     Identity,
@@ -51,8 +49,6 @@ from engine.text.tokenizer import vocabulary
 # A list's name, and its replies; or its table (`schema.LIST_COLUMNS`) of conversations with prompts
 # of their own, and the hash of the file that it was read from.
 Items = tuple[str, Sequence[str]] | tuple[str, pl.DataFrame, str]
-
-_SHARED_S = 20.0  # for the lock of process 0 to appear on every process
 
 
 # Any: dataclasses of settings have no common type.
@@ -88,7 +84,6 @@ def open_run(
         raise AssayError(f"model {min(repeated)!r} was given twice; slugs must differ")
     if not checkpoints or not has_prompts:
         raise AssayError("nothing to score; give at least one checkpoint and one prompt")
-    _check_release(folder)
     for checkpoint in checkpoints:
         checkpoint.expect(kind)
         admit_model(folder, checkpoint.card.slug, model_entry(checkpoint.card))
@@ -201,10 +196,8 @@ def begin(
 
     `vocabularies` are by tokenizer hash, other `tables` by path.
 
-    Raises:
-      AssayError: the run cannot be written, or processes do not share its folder.
+    Raises AssayError for a run that cannot be written.
     """
-    _check_shared(folder.run)
     if processes.writes():
         of_tokenizers = {schema.vocab_path(name): table for name, table in vocabularies.items()}
         folder.save({**of_tokenizers, **tables})
@@ -272,38 +265,12 @@ def _agree(
     processes.agree("mesh axes", list(mesh.shape.items()))
 
 
-def _check_shared(run: epath.Path) -> None:
-    """Refuses a run folder in which another process does not see the lock of process 0.
-
-    Process 0 alone reads and writes there, but another process may be process 0 next time.
-    """
-    said = processes.from_first("lock", lambda: lock.said(run))
-    deadline = time.monotonic() + _SHARED_S  # a network file system may show it late
-    while said and not processes.writes() and lock.said(run) != said:
-        if time.monotonic() > deadline:
-            raise AssayError(
-                f"run {run}: not the folder that process 0 sees under this path "
-                f"(its lock did not appear in {_SHARED_S:.0f} s); allowed: a folder that all share"
-            )
-        time.sleep(0.2)
-    processes.agree("run folders", None)
-
-
 def _code_hash() -> str:
     """Hash of the source files that decide about numbers."""
     digest, root = hashlib.sha256(), Path(__file__).resolve().parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def _check_release(folder: RunFolder) -> None:
-    """Raises AssayError for a run with models of another release's conversion."""
-    for slug, entry in folder.models.items():
-        if entry.get("decoder_hash") and entry.get("conversion") != VERSION:  # else imported
-            raise AssayError(
-                f"run {folder.run}: model {slug!r}: {OTHER_RELEASE}, and use another run folder"
-            )
 
 
 def admit_model(folder: RunFolder, slug: str, entry: Json) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -191,17 +191,6 @@ class ChatTemplate:
     def asks_date(self) -> bool:
         """Whether the template mentions the function that gives today's date."""
         return "strftime_now" in self._source
-
-    def prints_date(self) -> bool:
-        """Whether conversations, with a system turn or without, depend on the policy's date."""
-
-        def texts(date: str) -> Iterator[list[str]]:
-            dated = ChatTemplate(self.tokenizer, dataclasses.replace(self.policy, date=date))
-            for prompt in (_PROMPT, with_system(_SYSTEM, _PROMPT)):
-                with contextlib.suppress(AssayError):
-                    yield dated.render(prompt, _PROBES[:1])
-
-        return self.asks_date() or [*texts("01 Jan 1970")] != [*texts("02 Jan 1970")]
 
     @functools.cached_property
     def demands_system(self) -> bool:

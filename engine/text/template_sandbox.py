@@ -13,7 +13,6 @@ import functools
 import json
 import os
 import signal
-import string
 import subprocess
 import sys
 import threading
@@ -26,14 +25,13 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from engine.errors import AssayError, prefixed
+from engine.errors import AssayError
 
 CPU_SECONDS = 2  # for one request, of at most `_BATCH` conversations
 LONGEST_TEXT = 1_000_000  # characters of a rendered conversation beside its messages
 MEMORY_BYTES = 1 << 30
 _BATCH = 128
 _LONGEST_REASON = 200  # characters
-_LONGEST_RULES = 10_000  # likewise, of a tokenizer's normalizer
 _DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 
 # Messages with `role`, `content`, and what else the template may read. Any: JSON values.
@@ -57,18 +55,12 @@ def render(
     texts = []
     for start in range(0, len(conversations), _BATCH):
         batch = conversations[start : start + _BATCH]
-        texts += _answered("template", template, batch, variables, date)
+        texts += _answered(template, batch, variables, date)
     return texts
 
 
-def check_tokenizer(path: str) -> None:
-    """Raises AssayError where a tokenizer.json exceeds a limit on what its normalizer looks for."""
-    with prefixed(f"{path}: it cannot tokenise its own characters"):
-        _answered("tokenizer", path)
-
-
 def _answered(*request: object) -> list[str]:
-    """What `_render` or `_tokenise` returns in the child; raises as `render`."""
+    """What `_render` returns in the child; raises as `render`."""
     sent = json.dumps(request).encode() + b"\n"
     with _lock:
         child = _child()
@@ -126,9 +118,7 @@ def _serve() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin.buffer:
         try:
-            kind, *request = json.loads(line)
-            texts = _render(*request) if kind == "template" else _tokenise(*request)
-            answer = json.dumps([texts, ""])
+            answer = json.dumps([_render(*json.loads(line)), ""])
         except Exception as error:  # a template may raise anything, MemoryError included
             answer = json.dumps([None, _reason(error)])
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -190,19 +180,6 @@ def _tojson(value: object, ensure_ascii: bool = False, **options: object) -> str
 
 def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
-
-
-def _tokenise(path: str) -> list[str]:
-    import tokenizers
-
-    # A regex may give up on this text alone; what does not load is refused by the parent.
-    with contextlib.suppress(BaseException):
-        tokenizer = tokenizers.Tokenizer.from_file(path)  # normalises added tokens
-        rules = tokenizer.normalizer.__getstate__().decode() if tokenizer.normalizer else ""
-        letters = string.printable + "".join(sorted({*"".join(tokenizer.get_vocab())}))
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
-        tokenizer.encode(letters + rules[:_LONGEST_RULES])
-    return []
 
 
 def _render(

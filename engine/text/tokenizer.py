@@ -15,7 +15,6 @@ from transformers import PreTrainedTokenizerBase, TokenizersBackend
 from engine.errors import AssayError
 from engine.runs import schema
 from engine.text.chat_template import ChatTemplate
-from engine.text.template_sandbox import check_tokenizer
 from engine.types import PromptIds
 
 FILE = "tokenizer.json"
@@ -24,21 +23,17 @@ _MADE_FROM = ("tokenizer.model", "tiktoken.model", "vocab.json", "vocab.txt", "s
 _PACKAGES = "'assay-rewards[sentencepiece]' tiktoken"
 
 
-def load_tokenizer(folder: Path, *, tried: bool = False) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Loads the tokenizer of a folder: tokenizer.json decides how text becomes ids and back.
 
     Special tokens and chat template come from the folder's other files. Texts are neither cut nor
-    padded, and decoded text is not cleaned up, whatever these files say. A stranger's tokenizer is
-    `tried` first, in a process with limits.
+    padded, and decoded text is not cleaned up, whatever these files say.
 
     Raises:
-      AssayError: no tokenizer.json, with the lines that make one; one that does not load, or
-        exceeds a limit.
+      AssayError: no tokenizer.json, with the lines that make one; or one that does not load.
     """
     if not (folder / FILE).is_file():
         raise AssayError(_missing(folder))
-    if tried:
-        check_tokenizer(os.fspath(folder / FILE))
     try:
         tokenizer = TokenizersBackend.from_pretrained(
             os.fspath(folder),

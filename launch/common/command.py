@@ -5,7 +5,6 @@ Flags belong to a call, not to the process: `main(argv)` of a command may be cal
 
 import contextlib
 import dataclasses
-import functools
 import json
 import logging
 import os
@@ -92,8 +91,7 @@ class Command:
         escape_unencodable()
         as_json = "--json" in argv  # also of an error before flags are parsed
         try:
-            stop = functools.partial(processes.end_by, self.name)
-            with _quiet(), processes.on_signal(stop):
+            with _quiet():
                 given = self._flags()
                 self._parse(given, argv)
                 if given.help:
@@ -266,19 +264,14 @@ def _wait_for_the_cause(error: Exception) -> None:
 def run_lock(name: str, run: str, *, wait: bool = False) -> Iterator[None]:
     """Holds the lock of a run while a command writes it, on process 0 only.
 
-    A signal releases it too. What killed commands left in the run is removed.
+    What killed commands left in the run is removed.
     """
     if not processes.writes():
         yield
         return
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(lock.hold(run, name, wait=wait))
+    with lock.hold(run, name, wait=wait):
         storage.remove_leftovers(storage.path_of(run))
-        forget = processes.at_exit(stack.close)
-        try:
-            yield
-        finally:
-            forget()
+        yield
 
 
 def paths(given: Given, flag: str, *, none: bool = False) -> list[str]:

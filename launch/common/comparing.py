@@ -17,13 +17,14 @@ import analysis
 from analysis.compare import Difference, check_limits, diff, noise_of
 from analysis.measures.two_models import AFTER, BEFORE, Asked, Side, matching, side_of
 from analysis.run import Run
+from analysis.settings import AnalyzeSettings, Limits
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.display import counted
 from engine.errors import AssayError
 from engine.lists.files import ConversationList
 from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
-from engine.settings import AnalyzeSettings, DiffSettings, Limits, SweepSettings, check_choice
+from engine.settings import SweepSettings, check_choice, setting
 from engine.sources.resolve import is_model
 from engine.sweep.outcomes import Outcome
 from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
@@ -35,6 +36,20 @@ from launch.common.text import say
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiffSettings:
+    """What `assay diff` takes beside the settings of a sweep."""
+
+    compared: str = setting("Prompts to compare; empty: all, which both sides must have.", "")
+    noise: str = setting(
+        "To measure the noise, sweep one checkpoint (--after, if it is one) again in another dtype "
+        "and step size: under `all` prompts, `one` (the first), or not at all (`off`).",
+        "all",
+    )
+    limits: Limits = setting("Limits of the verdict.")
+    analyze: AnalyzeSettings = setting("Settings of the report", like="assay analyze")
 
 
 class NeededSweep(NamedTuple):
@@ -159,7 +174,7 @@ def _sweeps(
         return {}
     if storage.is_file(storage.path_of(given.run)):
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
-    opened = sources.opened([*swept.values()], given.config, scoring.verify_setting(given.config))
+    opened = sources.opened([*swept.values()], given.config, given.config.verify)
     prompts, sweeps = scoring.prompts(given), dict[str, NeededSweep]()
     if named and set(named) <= set(prompts):
         prompts = {name: prompts[name] for name in named}

@@ -1,18 +1,23 @@
 """`--reward-of=<policy>,<reference>`: two language models as one reward model."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from engine.display import counted
 from engine.errors import AssayError
 from engine.lists.files import ConversationList
-from engine.settings import ImplicitSettings, Settings
+from engine.settings import ImplicitSettings, Settings, SweepSettings
 from engine.sweep.logprob_jobs import Pair, sweep_pair
 from launch.common import inputs, scoring, sources
 from launch.common.command import CommandResult, Given, paths, run_lock
 from launch.common.config import keys_set, made
 
 # Settings of rewards that a head reads.
-_OF_HEADS = ("mode", "pooling", "objectives", "lens")
+_OF_HEADS = [
+    field.name
+    for field in dataclasses.fields(SweepSettings)
+    if field not in dataclasses.fields(Settings)
+]
 
 
 def computed(
@@ -41,8 +46,8 @@ def computed(
                 f"{name}={given.config[name]!r} with {flag}: language models have no such setting"
             )
     run = paths(given, "run")[0]
-    verify = scoring.verify_setting(given.config)
-    policy, reference = sources.checkpoints(paths(given, "reward-of"), given.config, verify)
+    named = paths(given, "reward-of")
+    policy, reference = sources.checkpoints(named, given.config, given.config.verify)
     pair = Pair(policy, reference, made(ImplicitSettings, given.config))
     listed = items if isinstance(items, ConversationList) else None
     prompts = None if listed else scoring.prompts(given)

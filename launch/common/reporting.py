@@ -1,5 +1,6 @@
 """Settings of a report, and the call that launch.analyze and launch.demo share."""
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 
@@ -9,26 +10,28 @@ from ml_collections import ConfigDict
 import analysis
 from analysis import report
 from analysis.report.folder import check_target
+from analysis.settings import AnalyzeSettings
 from analysis.words.questions import check_files
 from configs import known_models
 from demo.embedded_models import EMBEDDED, SMALL
 from engine.runs.folder import RunFolder
 from engine.runs.shards import expanded
-from engine.settings import AnalyzeSettings
+from engine.settings import setting
 from launch.common.config import made
 from launch.common.text import say
 
-_HEADS = {
-    "linear": "linear head",
-    "mlp": "two-layer head",
-    "urm": "head that weights attributes by the reply",
-    "gated": "head that weights objectives by the prompt",
-}
 _REVIEWS = {"rt": "sentences of film reviews", "imdb": "film reviews"}
 _FRAMES = {"both": "praise and blame", "praising": "praise alone"}
 
 
-def write_report(
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportSettings:
+    """What `assay report` takes beside the settings of a sweep and of a language model."""
+
+    analyze: AnalyzeSettings = setting("Settings of the page", like="assay analyze")
+
+
+def report_on(
     runs: Sequence[epath.Path], target: epath.Path, settings: AnalyzeSettings | None = None
 ) -> epath.Path:
     """Writes the report of some runs, with progress lines on standard error; returns its page.
@@ -78,7 +81,7 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
             base=f"SmolLM2, {model.depth} layers",
             size_b=model.size_b,
             rewardbench_rank=None,
-            about=f"{model.depth} layers of SmolLM2-135M, {_HEADS[model.head]}; trained on "
+            about=f"{model.depth} layers of SmolLM2-135M, {model.head} head; trained on "
             f"{_REVIEWS[model.source]}: {_FRAMES[model.frames]}",
         )
         for slug, model in {**EMBEDDED, SMALL.slug: SMALL}.items()
@@ -87,6 +90,6 @@ def metadata() -> Mapping[str, analysis.ModelInfo]:
 
 
 def _about(spec: known_models.ModelSpec) -> str:
-    parts = [f"{spec.base}, {spec.size_b:g}B parameters", _HEADS.get(spec.head, "")]
+    parts = [f"{spec.base}, {spec.size_b:g}B parameters", f"{spec.head} head" * bool(spec.head)]
     parts += [f"trained from {spec.weights}"] if spec.weights else []
     return ", ".join(filter(None, parts))

@@ -61,16 +61,7 @@ def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
 def models_given(given: Given) -> list[Checkpoint]:
     """The checkpoints of --checkpoint."""
     names = paths(given, "checkpoint")
-    return sources.checkpoints(names, given.config, verify_setting(given.config))
-
-
-def verify_setting(config: ConfigDict) -> bool | None:
-    """What `Checkpoint.open` takes as `verify`."""
-    choices = {"auto": None, "true": True, "false": False}
-    chosen = str(config.verify).lower()
-    if chosen not in choices:
-        raise AssayError(f"verify={config.verify!r}; allowed: {', '.join(choices)}")
-    return choices[chosen]
+    return sources.checkpoints(names, given.config, given.config.verify)
 
 
 def prompts(given: Given) -> Mapping[str, str]:

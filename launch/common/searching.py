@@ -1,4 +1,4 @@
-"""Settings of a search, as launch.search and launch.demo read them."""
+"""Settings of a search, as launch.search and launch.demo read them, and what is said of it."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,11 @@ from ml_collections import ConfigDict
 from engine.checkpoint.card import Checkpoint
 from engine.csv_files import lines_of
 from engine.errors import AssayError
+from engine.search.run import SearchResult
 from engine.settings import SearchSettings
 from launch.common import scoring
+
+_NAMED = 4  # new sequences that the last line quotes
 
 
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
@@ -18,6 +21,29 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSe
     chosen |= {name: _texts(name, config[name]) for name in ("allow", "deny")}
     chosen["fixed"] = _positions(config.fixed)
     return SearchSettings.of(**chosen), mesh
+
+
+def said(run: str, results: Sequence[SearchResult]) -> str:
+    """The last line of a search: the new sequences with their rewards and certificates."""
+    new = [one for one in results if one.new]
+    more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+    named = ", ".join(map(_sequence, new[:_NAMED])) or "complete already"
+    return f"{run}/sequences: {len(new)} new; {named}{more}"
+
+
+def _sequence(one: SearchResult) -> str:
+    notes, found = [], one.certificate
+    if found is not None and found.better:
+        notes.append(
+            f"{found.better:,} of its {found.swaps:,} swaps of one token are better, the best "
+            f"{found.best_text!r} with {found.best_reward:.4g}"
+        )
+    elif found is not None:
+        notes.append(f"none of its {found.swaps:,} swaps of one token is better")
+    if one.rejected:
+        notes.append(f"{one.rejected} candidates rejected for their text")
+    line = f"{one.direction} {one.reward:.4g} {one.text!r}"
+    return f"{line} ({', '.join(notes)})" if notes else line
 
 
 def _texts(name: str, path: str) -> tuple[str, ...]:

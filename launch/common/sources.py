@@ -10,24 +10,20 @@ from engine.settings import ConvertSettings, SourceSettings
 from engine.sources import resolve
 
 
-def checkpoints(
-    names: Sequence[str], config: ConfigDict, verify: bool | None = None
-) -> list[Checkpoint]:
+def checkpoints(names: Sequence[str], config: ConfigDict, verify: bool = True) -> list[Checkpoint]:
     """`opened` checkpoints; different models of one name are renamed."""
     opened_ = opened(names, config, verify)
     return resolve.with_distinct_names(names, opened_, known_models.find)
 
 
 def opened(
-    names: Sequence[str], config: ConfigDict, verify: bool | None = None, *, plain: bool = False
+    names: Sequence[str], config: ConfigDict, verify: bool = True, *, plain: bool = False
 ) -> list[Checkpoint]:
-    """`resolve_all` of a config with `check_memory` and the fields of `SourceSettings`.
+    """`resolve_all` of a config with the fields of `SourceSettings`.
 
     The settings of conversion do not apply to `plain` models.
     """
     chosen = {} if plain else config.convert.to_dict()
-    if not config.check_memory:
-        chosen["check_memory"] = False
     settings = SourceSettings(
         cache=config.cache, base="" if plain else config.base, convert=ConvertSettings(**chosen)
     )

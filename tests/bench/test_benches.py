@@ -34,11 +34,14 @@ def test_sweep_compares_rewards_with_those_of_transformers(flags, capsys):
     assert "assay - cached" in printed and "assay - paper" in printed
 
 
-def test_other_rewards_end_the_sweep(flags, monkeypatch):
-    score = peers.CachedWay.score
-    monkeypatch.setattr(peers.CachedWay, "score", lambda self, ids: score(self, ids) + 1e-3)
+@pytest.mark.parametrize("other", ["cached", "paper"])
+def test_other_rewards_end_the_sweep(monkeypatch, other):
+    every, alike = dict.fromkeys(("assay", "cached", "paper"), np.arange(4.0)), np.arange(4) > 0
+    assert sweep.agree(every, alike)
+    assert not sweep.agree({**every, other: np.arange(4.0) + 1e-3}, alike)
+    monkeypatch.setattr(sweep, "run", lambda chosen: False)
     with pytest.raises(SystemExit, match="different rewards"):
-        sweep.main([*flags, *SWEEP])
+        sweep.main([])
 
 
 def test_search_compares_rewards_and_gradients_with_those_of_torch(flags):

@@ -12,7 +12,6 @@ SWEEP = ("--config.step_size=64", "--config.prompts=greatest", "--config.noise=o
 @pytest.fixture
 def pair(tmp_path):
     write(Adapter(), tmp_path)
-    (tmp_path / "adapter" / "README.md").write_text("- load_in_4bit: True\n")
     return tmp_path
 
 
@@ -21,7 +20,7 @@ def test_the_base_that_the_user_names_and_hashes_are_in_the_run(command, pair):
     flags = (f"--source={pair / 'adapter'}", f"--checkpoint={pair / 'ck'}")
     flags += (f"--base={pair / 'moved'}", "--config.merge_dtype=float32")
     done = command("convert", *flags).fine()
-    assert str(pair / "moved") in done.err[0] and "4 bit" in done.err[1]
+    assert str(pair / "moved") in done.err[0]
     assert done.out == [f"{pair / 'ck'}: adapter, 3 layers, linear head, 264 tokens, float32"]
     run = pair / "run"
     sweep = (f"--checkpoint={pair / 'ck'}", f"--run={run}", "--config.prompts=greatest")

@@ -61,7 +61,7 @@ CASES = {
         "--items={tmp}/words.txt --name=../words": "'../words'",
         "--items={tmp}/no-name.csv": "items={tmp}/no-name.csv: no column 'name'; it has word, n",
         "--items={tmp}/bare.jsonl": "items={tmp}/bare.jsonl: no column 'name'; it has none",
-        "--items={tmp}/quotes.csv": "items={tmp}/quotes.csv: row 1 is not CSV: ",
+        "--items={tmp}/quotes.csv": "items={tmp}/quotes.csv: row 1 is not CSV",
         "--items={tmp}/empty-line.txt": "line 2",
         "--items={tmp}/words.txt --column=word": "--column='word'",
         "--items={tmp}/empty.txt": "empty.txt: no replies",

@@ -1,9 +1,12 @@
 import polars as pl
 import pytest
+from safetensors.numpy import load_file, save_file
 
+from engine.checkpoint.card import Checkpoint
 from engine.lists import files
 from launch.common.scoring import extremes
 from tests.support import tiny
+from tests.support.folders import edit_json
 
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
 
@@ -29,17 +32,6 @@ def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
 
     done = command("sweep", *flags).fine()
     assert done.out[-1] == f"{run.folder}/scores: 1 model × 1 prompt, complete already"
-
-
-def test_prompts_of_the_users_own(command, model, run):
-    own = ["Who are you?", "Wer bist du?\nSag es."]
-    flags = [f"--prompt={text}" for text in own]
-    done = command("sweep", f"--checkpoint={model}", f"--run={run.folder}", *flags, *SMALL[:2])
-    assert done.code == 0
-    assert done.out[-1] == f"{run.folder}/scores: 1 model × 2 prompts, 576 new rewards"
-    prompts = run.record()["prompts"]
-    assert list(prompts.values()) == own
-    assert [name.rsplit("-", 1)[0] for name in prompts] == ["who-are-you", "wer-bist-du-sag-es"]
 
 
 def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, source):
@@ -105,6 +97,22 @@ def test_a_tokenizer_far_smaller_than_the_embedding_is_questioned(command, tmp_p
     done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
     said = "no candidates"
     assert done.code == 0 and said in done.err[0]
+
+
+def test_a_value_head_beside_an_output_head_is_a_reward_model_in_one_printed_line(
+    command, tmp_path
+):
+    folder = tiny.write_model(tmp_path / "rm")
+    weights = load_file(folder / "model.safetensors")
+    head = {"v_head.summary.weight": weights.pop("score.weight")}
+    save_file(head, folder / "value_head.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    save_file(weights, folder / "model.safetensors")
+    edit_json(folder / "config.json", architectures=["LlamaForCausalLM"])
+    done = command("convert", f"--source={folder}", f"--checkpoint={tmp_path / 'ck'}")
+    notes = [line for line in done.err if "left out" in line]
+    assert notes == ["note: rm: lm_head.weight is left out: the reward head is v_head.summary"]
+    assert Checkpoint.open(tmp_path / "ck").card.kind == "reward model"
 
 
 # Item lists

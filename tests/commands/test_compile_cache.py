@@ -94,15 +94,6 @@ def test_a_folder_that_the_user_gave_jax_is_kept(enabled, tmp_path):
     assert not (tmp_path / "mine").exists()
 
 
-def test_entries_whose_writer_was_killed_are_removed(enabled, tmp_path):
-    folder = tmp_path / "compiled"
-    folder.mkdir()
-    for name in ("half-cache", "whole-cache", "whole-atime"):
-        (folder / name).write_bytes(b"12345678")
-    enabled(ASSAY_CACHE=tmp_path)
-    assert sorted(p.name for p in folder.glob("*-*")) == ["whole-atime", "whole-cache"]
-
-
 def test_a_second_process_compiles_nothing_but_damaged_entries_and_says_no_word(tmp_path):
     """Truncated, garbled and empty ones; every fourth is whole."""
     first = printed(tmp_path)

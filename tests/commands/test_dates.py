@@ -81,13 +81,6 @@ def test_a_date_may_be_chosen_and_is_spelled_in_one_way(converted, tmp_path, tex
     assert rendered(checkpoint).startswith("Today is 01 December 2024. ")
 
 
-@pytest.mark.parametrize("own", ["", "{% set date_string = '26 Jul 2024' %}{{ date_string }}"])
-def test_a_date_for_a_template_that_prints_none_that_is_given_is_refused(converted, tmp_path, own):
-    said = "date='01 Dec 2024'"
-    assert said in converted("--config.date=2024-12-01", template=own + tiny.CHATML).refusal()
-    assert not (tmp_path / "c").exists()
-
-
 def test_a_date_may_be_that_of_conversations_with_a_system_turn(converted, tmp_path):
     dated = "{% if messages[0].role == 'system' %}{{ date_string }}{% endif %}" + tiny.CHATML
     assert converted("--config.date=2024-12-01", template=dated).code == 0
@@ -98,20 +91,6 @@ def test_a_text_that_is_no_date_is_refused_where_it_is_asked_for(converted, tmp_
     said = "date='yesterday'"
     assert said in converted("--config.date=yesterday", template=TODAY).refusal()
     assert not (tmp_path / "c").exists()
-
-
-@pytest.mark.slow
-def test_a_run_is_in_one_date_and_says_which(command, converted, run, tmp_path):
-    for name, date in (("a", "26 Jul 2024"), ("b", "27 Jul 2024")):
-        assert converted(f"--config.date={date}", to=name, template=TODAY).code == 0
-    first, other = (f"--checkpoint={tmp_path / name}" for name in "ab")
-    flags = [f"--run={run.folder}", "--config.self_check=4"]
-    assert command("sweep", first, *flags, "--config.prompts=greatest").code == 0
-    said = "template.date='26 Jul 2024', not '27 Jul 2024'"
-    assert said in command("sweep", other, *flags, "--config.prompts=worst").refusal()
-    [result] = run.results().values()
-    assert result.identity.date == "26 Jul 2024"
-    assert command("verify", f"--run={run.folder}", "--rescore=8", first).code == 0
 
 
 def test_the_chat_form_of_a_language_model_has_a_fixed_date_too(command, checkpoint, run):

@@ -275,26 +275,3 @@ def test_noise_is_of_the_side_in_whose_mode_it_was_swept(command, tmp_path, ligh
     sides = [f"noise: {side} in float32 and bfloat16" for side in ("before", "after")]
     assert [of.partition(" (")[0] for of in table["of"]] == ["change", *sides]
     assert table["kendall"][0] < 0.9 < table["kendall"][1:].min()
-
-
-def test_a_language_model_is_called_one_and_its_second_run_is_noise(
-    command, checkpoint, tmp_path, light
-):
-    language = checkpoint("lm", head="lm")
-    for name, dtype in (("lm", "float32"), ("noise", "bfloat16")):
-        flags = [f"--checkpoint={language.path}", f"--run={tmp_path / name}"]
-        flags += ["--config.prompts=greatest", f"--config.dtype={dtype}"]
-        assert command("logprobs", *flags).code == 0
-    tokens = list(language.tokens.values())
-    rewards = np.random.default_rng(2).normal(size=len(tokens) + 1)
-    rewarded = _write(tmp_path / "judged", rewards, [*tokens, "<|pad|>"])
-    report = tmp_path / "report"
-    flags = [f"--before={tmp_path / 'lm'}", f"--after={rewarded}", f"--report={report}"]
-    done = command("diff", *flags, f"--noise={tmp_path / 'noise'}", *FAST)
-    assert done.code == 1, done.err
-    assert done.out[-1].endswith(f"({len(tokens)} '<|pad|>')")
-    table = pl.read_csv(report / "tables" / "changes.csv")
-    assert table["of"].to_list() == ["change", "noise: before in float32 and bfloat16 (noise)"]
-    assert table["n"].to_list() == [len(tokens)] * 2
-    page = (report / "index.html").read_text(encoding="utf-8")
-    assert "reward model" not in re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.S)

@@ -68,7 +68,7 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
     assert (left.code, left.out, left.err[-1]) == (3, [], f"sweep: {LOST_LINE}"), left.err
     assert left.seconds < 30
     kept = {path: said for path, said in run.parts().items() if path in named_parts(run)}
-    with sweeping(1) as started:
+    with sweeping(2) as started:
         assert_quiet_but_for_the_first(started.wait())
     after = run.parts()
     assert {path: after[path] for path in kept} == kept
@@ -78,26 +78,15 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("count", "told", "number"), [(1, 0, signal.SIGINT), (2, 1, signal.SIGUSR1)]
-)
-def test_a_signal_to_one_process_stops_all_in_order(sweeping, tmp_path, count, told, number):
+def test_ctrl_c_ends_a_command_with_what_is_complete(sweeping, tmp_path):
     run = Run(tmp_path / "run")
-    with sweeping(count, devices=2 // count) as started:
+    with sweeping(1, devices=2) as started:
         while not named_parts(run) and started.running():
             time.sleep(0.01)
-        started.send(told, number)
+        started.send(0, signal.SIGINT)
         ended = started.wait()
-    place = rf"process {told} of 2 \({HOST}\): " if count > 1 else ""
-    ctrl_c = number == signal.SIGINT
-    line = rf"{place}{'interrupted' if ctrl_c else f'stopped by {number.name}'}; run it again .*"
-    assert_one_line_each(ended, 130 if ctrl_c else 143, line)
-    assert max(e.seconds for e in ended) < 30
-    assert named_parts(run).items() <= run.hashes().items()
-    kept = {path: said for path, said in run.parts().items() if path in named_parts(run)}
-    with sweeping(count, devices=2 // count) as started:
-        assert_quiet_but_for_the_first(started.wait())
-    assert {path: run.parts()[path] for path in kept} == kept
+    assert_one_line_each(ended, 130, "interrupted; run it again .*")
+    assert named_parts(run).items() <= run.hashes().items()  # so it goes on as after a kill
 
 
 # --- Models that fail, of several -------------------------------------------------------------

@@ -176,8 +176,9 @@ def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
     assert analysis.load(run).humans("some-list")["elo_score"][0] == 1700
 
 
+LOGPROBS = logprobs(["best"])
 BAD = {
-    "a header of the other layout": (*("items", TOKENS, {}), "token_id, token_name, .*'items'"),
+    "a header of the other layout": ("items", TOKENS, {}, "token_id, token_name, .*'items'"),
     "no number": ("items", ELO.replace("-0.5", "nan"), {}, "'Org/Model-A', row 2: 'nan'"),
     "an empty item": ("items", ELO.replace("1600,null", "1600,"), {}, "'name' .* row 2"),
     "an item twice": ("items", ELO.replace("null", "Water"), {}, "1 and 2 .*'Water'"),
@@ -189,21 +190,23 @@ BAD = {
         *("items", ELO, {"prompt": ""}),
         r"--prompt .*'a' .*greatest, best, worst, elo_",
     ),
-    "a prompt beside those of the columns": (
-        *("tokens", TOKENS, {"prompt": "best"}),
+    "a prompt beside the columns": (
+        "tokens",
+        TOKENS,
+        {"prompt": "best"},
         "--prompt='best'",
     ),
-    "a model beside those of the columns": (*("items", ELO, {"model": "m"}), "--model='m'"),
+    "a model beside the columns": ("items", ELO, {"model": "m"}, "--model='m'"),
     "a column that names no prompt": (
         *("tokens", TOKENS.replace("greatest", "category"), {}),
         "a.csv: 'category'",
     ),
     "log-probabilities as rewards": (
-        *("tokens", logprobs(["best"]).write_csv(), {}),
+        *("tokens", LOGPROBS.write_csv(), {}),
         "'best' .*--values=logprobs",
     ),
     "probabilities that sum to more than 1": (
-        *("tokens", logprobs(["best"]).with_columns(pl.col("best") * 0.5).write_csv()),
+        *("tokens", LOGPROBS.with_columns(pl.col("best") * 0.5).write_csv()),
         *({"values": "logprobs"}, "'best' "),
     ),
 }

@@ -13,6 +13,7 @@ import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
 
+from engine.runs import storage
 from tests.support import tiny
 from tests.support.folders import files_of
 
@@ -26,7 +27,7 @@ KEYS = {
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",  # nothing but the keys above
 }
-SMALL = ("--config.step_size=12", "--config.part_size=12", "--config.prompts=greatest,worst")
+SMALL = ("--config.step_size=12", "--config.part_size=12", "--config.prompts=greatest")
 SEARCH = ("length=2", "steps=2", "candidates=8", "topk=8", "every=1", "ascii_only=False")
 FAST = ("--config.options.permutations=99", "--config.options.bootstraps=99")
 
@@ -122,18 +123,21 @@ def test_a_store_gets_the_bytes_that_a_disk_gets_also_after_a_kill(
     command, store, killed_sweep, light, tmp_path
 ):
     source = tiny.write_model(tmp_path / "hf")
+    convert = ("convert", f"--source={source}")
+    assert "s3://" in command(*convert, f"--checkpoint={STORE}/tiny").refusal()
+    command(*convert, f"--checkpoint={tmp_path / 'tiny'}").fine()
+    storage.upload(tmp_path / "tiny", storage.path_of(f"{STORE}/tiny"))
     for place in (str(tmp_path), STORE):
         checkpoint, run, report = (f"{place}/{name}" for name in ("tiny", "run", "report"))
-        command("convert", f"--source={source}", f"--checkpoint={checkpoint}").fine()
         finished = killed_sweep(checkpoint, "run") if place == STORE else 0
         scored = (f"--checkpoint={checkpoint}", f"--run={run}")
         done = command("sweep", *scored, *SMALL).fine()
-        new = 576 - 12 * finished
-        assert done.out == [f"{run}/scores: 1 model × 2 prompts, {new} new rewards"]
+        new = 288 - 12 * finished
+        assert done.out == [f"{run}/scores: 1 model × 1 prompt, {new} new rewards"]
         command("search", *scored, *(f"--config.{one}" for one in SEARCH)).fine()
         command("analyze", f"--run={run}", f"--report={report}", *FAST).fine()
         assert command("verify", f"--run={run}").fine().out[-1].endswith("all is well")
-    assert 0 < finished < 48
+    assert 0 < finished < 24
     command("analyze", f"--run={run}", f"--report={report}", *FAST).fine()  # over the older one
     assert timeless(store.objects("run")) == timeless(files_of(tmp_path / "run"))
     of_store, of_disk = store.objects("report"), files_of(tmp_path / "report")

@@ -38,19 +38,18 @@ def turns(*contents, system=None):
     return [{"role": "system", "content": system}] * (system is not None) + said
 
 
+SUBSETS = (
+    "alpacaeval-easy",
+    "mt-bench-easy",
+    "llmbar-natural",
+    "donotanswer",
+    "math-prm",
+    "hep-go",
+)
 REWARDBENCH = [
-    {
-        "prompt": f"{PROMPT} ({number})",
-        "chosen": f"love {'and truth ' * (number % 3)}",
-        "chosen_model": "gpt",
-        "rejected": "war" * (1 + number % 2),
-        "rejected_model": "llama",
-        "subset": subset,
-        "id": number,
-    }
-    for number, subset in enumerate(
-        ("alpacaeval-easy", "mt-bench-easy", "llmbar-natural", "donotanswer", "math-prm", "hep-go")
-    )
+    {"prompt": f"{PROMPT} ({n})", "chosen": f"love {'and truth ' * (n % 3)}", "chosen_model": "gpt"}
+    | {"rejected": "war" * (1 + n % 2), "rejected_model": "llama", "subset": subset, "id": n}
+    for n, subset in enumerate(SUBSETS)
 ]
 TRL = [
     {"prompt": turns("Hi", system="Be kind."), "chosen": [m], "rejected": [n]}
@@ -59,24 +58,11 @@ TRL = [
         ({"role": "assistant", "content": "the truth"}, {"role": "assistant", "content": "zq"}),
     ]
 ]
+SAYS_SO = turns("a", "b", "c", "love"), turns("a", "b", "c", "war")
 SKYWORK = [
-    {
-        "chosen": turns("a", "b", "c", "love"),
-        "rejected": turns("a", "b", "c", "war"),
-        "source": "x",
-    },
+    {"chosen": SAYS_SO[0], "rejected": SAYS_SO[1], "source": "x"},
     {"chosen": turns(PROMPT, "7"), "rejected": turns(PROMPT, "8"), "source": None},
     {"chosen": turns("Go", "on"), "rejected": turns("Go", "on"), "source": "x"},
-]
-ULTRAFEEDBACK = [
-    {
-        "prompt": PROMPT,
-        "prompt_id": "f0",
-        "chosen": turns(PROMPT, "love"),
-        "rejected": turns(PROMPT, "war"),
-        "messages": turns(PROMPT, "love"),
-        "score_chosen": 8.5,
-    }
 ]
 # Many replies to one prompt, which share its prefix, and some that say the same.
 BEST_OF = [{"prompt": PROMPT, "response": "love " * (number % 18)} for number in range(20)]
@@ -95,40 +81,29 @@ ODD_BUT_RIGHT = [
 THOUGHT = {"role": "assistant", "content": "x", "reasoning_content": "the quick brown fox"}
 CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
 TOOLS = [{"type": "function", "function": {"name": "f", "strict": True}}]
+NAMED = {"role": "user", "content": "a?", "name": "Ann"}
+DOCUMENTS = [{"title": "t", "text": "love"}]
+THOUGHTS = {"chosen": [*turns("a?"), THOUGHT], "rejected": turns("a?", "x")}
+CALLS = {"chosen": [*turns("a?"), CALL], "rejected": turns("a?", "y")}
 # Rows -> the conversations that transformers renders, and variables of the template.
 BEYOND_CONTENT = [
+    (THOUGHTS, THOUGHTS, {}),
     (
-        {"chosen": [*turns("a?"), THOUGHT], "rejected": turns("a?", "x")},
-        {"chosen": [*turns("a?"), THOUGHT], "rejected": turns("a?", "x")},
-        {},
-    ),
-    (
-        {"messages": [*turns("a?"), CALL], "rejected_messages": turns("a?", "y"), "tools": TOOLS},
-        {"chosen": [*turns("a?"), CALL], "rejected": turns("a?", "y")},
+        {"messages": CALLS["chosen"], "rejected_messages": CALLS["rejected"], "tools": TOOLS},
+        CALLS,
         {"tools": TOOLS},
     ),
     (
-        {
-            "messages": [{"role": "user", "content": "a?", "name": "Ann", "weight": 0}, THOUGHT],
-            "rejected_response": "z",
-            "documents": [{"title": "t", "text": "love"}],
-            "chat_template_kwargs": {"style": "brief"},
-        },
-        {
-            "chosen": [{"role": "user", "content": "a?", "name": "Ann"}, THOUGHT],
-            "rejected": [
-                {"role": "user", "content": "a?", "name": "Ann"},
-                {"role": "assistant", "content": "z"},
-            ],
-        },
-        {"documents": [{"title": "t", "text": "love"}], "style": "brief"},
+        {"messages": [{**NAMED, "weight": 0}, THOUGHT], "rejected_response": "z"}
+        | {"documents": DOCUMENTS, "chat_template_kwargs": {"style": "brief"}},
+        {"chosen": [NAMED, THOUGHT], "rejected": [NAMED, {"role": "assistant", "content": "z"}]},
+        {"documents": DOCUMENTS, "style": "brief"},
     ),
 ]
 FILES = {
     "rewardbench": REWARDBENCH,
     "trl": TRL,
     "skywork": SKYWORK,
-    "ultrafeedback": ULTRAFEEDBACK,
     "best-of": BEST_OF,
     "chats": CHATS,
     "odd": ODD_BUT_RIGHT,
@@ -226,7 +201,7 @@ def test_other_keys_of_messages_and_variables_reach_the_template(score, model, t
     assert "reasoning_content: the quick brown fox" in found["reply"][0]
 
 
-LONG = "love" * 600
+LONG, FIRST = "love" * 600, {"prompt": "a", "chosen": "b"}
 # Rows of a file, and the row, its field and value in the line that refuses them.
 ODD = [
     ([{"prompt": "a", "chosen": "b", "rejected": LONG}], "row 1, rejected: .* 618 .* 512"),
@@ -234,14 +209,8 @@ ODD = [
         [{"messages": turns("a", "b")}, {"messages": turns("a", "b", "c")}],
         "row 2: messages: .*user",
     ),
-    (
-        [{"messages": turns("a", "b")}, {"messages": [*turns("a", "b"), turns("a", "b")[1]]}],
-        "row 2: .*roles must alternate",
-    ),
-    (
-        [{"prompt": "a", "chosen": "b", "rejected": ""}, {"prompt": "a", "chosen": "b"}],
-        "row 2: rej",
-    ),
+    ([{"messages": [*turns("a", "b"), turns("a", "b")[1]]}], "row 1: .*roles must alternate"),
+    ([{**FIRST, "rejected": ""}, FIRST], "row 2: rej"),
     (
         [{"chosen": turns("a", "b"), "rejected": [{"role": "gpt", "content": "b"}]}],
         "row 1: rejected: message 1: role='gpt'; .* system, developer, user, assistant, tool",
@@ -326,7 +295,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("pad", [0, 2], ids=["pad", "pad is eos"])
+@pytest.mark.parametrize("pad", slow.all_but([2], [0]))  # 2 is eos
 def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path, pad):
     """As `RewardTrainer._prepare_dataset` of TRL 0.24 to 1.9 does, by a tokenizer that adds BOS."""
     hf = tiny.write_model(tmp_path / "judge", pad_token_id=pad, max_position_embeddings=1024)
@@ -381,9 +350,7 @@ def test_a_comparison_says_once_how_its_pairs_are_rendered(capsys):
 def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
     command, model, source, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        "launch.common.reporting.write_report", lambda runs, target, settings: target
-    )
+    monkeypatch.setattr("launch.common.reporting.report_on", lambda runs, target, settings: target)
     path = source("".join(json.dumps(row) + "\n" for row in TRL), "trl.jsonl")
     flags = ("--prompt=Why?", "--prompt=How?", f"--out={tmp_path}", "--config.self_check=1")
     done = command("report", model[0].path, f"--items={path}", "--json", *flags).fine()

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 import analysis
 from analysis.chapters import tokens
 from analysis.report import write_report
-from engine.settings import AnalyzeSettings
+from analysis.settings import AnalyzeSettings
 from tests.support import runs
 
 pytestmark = pytest.mark.slow

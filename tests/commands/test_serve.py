@@ -126,18 +126,6 @@ def test_a_system_turn_is_part_of_the_conversation(server, run, checkpoint):
     np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "greatest"))
 
 
-@pytest.mark.slow
-def test_a_search_tells_its_trace(server):
-    wanted = {"direction": "max", "length": 2, "steps": 3}
-    said = asked(server, "search", {**ASKED, **wanted})
-    steps = [data for event, data in said if event == "step"]
-    assert [step["step"] for step in steps] == [1, 2, 3]
-    assert steps[0]["reward"] <= steps[-1]["reward"]
-    last = steps[-1]
-    said = one(asked(server, "reply", {**ASKED, "replies": [last["text"]]}), "replies")
-    assert said["numbers"][0][0] == pytest.approx(last["reward"], rel=1e-4, abs=1e-5)
-
-
 def until(response, *names):
     """Reads events until those of the names have come, in their order; returns the last one's."""
     said = events(response)

@@ -12,7 +12,6 @@ from playwright.sync_api import expect
 from launch.serving.desk import Job
 from launch.serving.explorer import Explorer
 from launch.serving.server import Server, bind
-from tests.support import runs
 from tests.support.sweeps import SIZE
 
 pytestmark = pytest.mark.slow
@@ -173,23 +172,6 @@ def test_lists_of_the_served_page_stand_below_each_other(window, explorer, width
     page.get_by_role("button", name="Keep").first.click()  # adds a line
     expect(page.locator("#panels")).to_contain_text(f", in {explorer.run}")
     lists_stand_below_each_other(page, 2)
-
-
-@pytest.mark.parametrize("models", [1, 5])
-def test_lists_of_a_reports_first_screen_stand_below_each_other(
-    chromium, tmp_path, command, light, models
-):
-    words = [f" {one}{two}" for one in "abcde" for two in ("ction", "ill", "l", "nd", "r")]
-    slugs = [f"m-{at}" for at in range(models)]
-    scores = {(slug, "best"): range(len(words)) for slug in slugs}
-    run = runs.write_run(tmp_path / "run", {"v": words}, dict.fromkeys(slugs, "v"), scores)
-    command("analyze", f"--run={run}", f"--report={tmp_path / 'report'}").fine()
-    for width in (1280, 390):
-        with contextlib.closing(
-            chromium.new_page(viewport={"width": width, "height": 800})
-        ) as page:
-            page.goto((tmp_path / "report/index.html").as_uri())
-            lists_stand_below_each_other(page, models)
 
 
 def test_a_search_shows_its_trace(window):

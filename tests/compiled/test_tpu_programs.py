@@ -53,15 +53,15 @@ DECODER = DecoderConfig(
 )
 # So many experts that those of one layer do not fit into the vector memory either.
 MIXTURE = dataclasses.replace(DECODER, num_layers=8, experts=256, experts_per_token=8)
+# As OLMo 2 and as Gemma 3, in one program.
 AFTER = {"pre_norms": False, "post_norms": True, "qk_norm": True, "qk_norm_whole": True}
+AFTER |= {"norm_offset": True, "window": 512, "window_rope": Rope(theta=1e6)}
+AFTER |= {"window_layers": (True, False) * (LAYERS // 2)}
 GPT = {"norm": "layer", "biases": True, "qkv_bias": True, "gated": False, "rotary_size": 32}
-WINDOWS = {"post_norms": True, "norm_offset": True, "qk_norm": True, "window": 512}
-WINDOWS |= {"window_layers": (True, False) * (LAYERS // 2), "window_rope": Rope(theta=1e6)}
 CONFIGS = {
     "mixture": MIXTURE,
-    "olmo2": dataclasses.replace(DECODER, **AFTER),
+    "after": dataclasses.replace(DECODER, **AFTER),
     "neox": dataclasses.replace(DECODER, **GPT, parallel=True),
-    "gemma3": dataclasses.replace(DECODER, **WINDOWS),
 }
 WORK = tpu.Work(candidates=256, positions=2, length=2, searched=8)
 AXIS = 2  # devices along `model`

@@ -10,7 +10,6 @@ from tests.support import folders, parity, slow
 from tests.support.adapters import Adapter, write
 
 CASES = {
-    "rank 1": Adapter(rank=1, alpha=2),
     "rank 16 on a reward model": Adapter(rank=16, alpha=32, causal=False),
     "two modules": Adapter(rank=2, alpha=4, targets=("q_proj", "v_proj")),
     "rslora": Adapter(rank=16, alpha=8, rslora=True),
@@ -22,9 +21,7 @@ CASES = {
     ),
     "a resized vocabulary": Adapter(rank=4, rows=272),
     "an adapted embedding": Adapter(rank=4, targets=("embed_tokens", "up_proj")),
-    "gemma2": Adapter(model="gemma2"),
     "gemma3, images": Adapter(model="gemma3, images"),
-    "qwen2": Adapter(model="qwen2", rslora=True),
     "gpt_neox": Adapter(model="gpt_neox", targets=("query_key_value", "dense_4h_to_h"), rows=272),
     "phi3": Adapter(model="phi3", targets=("qkv_proj", "gate_up_proj"), rows=272),
     "gpt2": Adapter(model="gpt2", targets=("c_attn", "c_proj", "c_fc"), rows=272),

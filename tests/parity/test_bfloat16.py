@@ -1,7 +1,8 @@
-"""In bfloat16 Assay is no further from float32 than transformers is, for every architecture.
+"""In bfloat16 Assay is no further from float32 than transformers is.
 
-The weights are rounded to bfloat16 first, as published ones are: what remains is what each makes of
-activations.
+Of each way to round: Llama's norms, Gemma's with one added and their soft-caps, OLMo's over all
+heads behind the sums, LayerNorm with biases, and a router's choice of experts. The weights are
+rounded to bfloat16 first, as published ones are: what remains is what each makes of activations.
 """
 
 import functools
@@ -15,23 +16,18 @@ from engine.types import PromptIds
 from tests.support import folders, parity, torch_models
 
 PROMPTS = 64
-# Of 512 errors 1 % are five, too few for Olmo's, whose 99 % are .025 to .042 sd by the prompts.
-PROMPTS_OF = {"olmo2": 256, "olmo3": 256}
+# Of 512 errors 1 % are five, too few for OLMo's, whose 99 % are .025 to .042 sd by the prompts.
+PROMPTS_OF = {"olmo2": 256}
 TOKENS = np.arange(0, torch_models.VOCAB_SIZE, 33)
 BUILD = {
     "llama": lambda: torch_models.build("gqa-llama3"),
     **{
         name: functools.partial(torch_models.build, name)
-        for name in (
-            *("gemma", "gemma2", "gemma3", "qwen2", "qwen3", "mistral", "olmo2", "olmo3"),
-            *("smollm3", "gpt_neox", "mixtral", "qwen3_moe"),
-        )
+        for name in ("gemma2", "olmo2", "gpt_neox", "qwen3_moe")
     },
-    # Beside small embeddings its biases decide the reward, which then hardly varies.
-    "gpt2": lambda: torch_models.enlarged(torch_models.CONFIGS["gpt2"](), embedding=0.5),
 }
 
-OF_SEVERAL_DEVICES = ("llama", "gemma2", "gpt_neox", "olmo2")
+OF_SEVERAL_DEVICES = ("llama", "olmo2")  # sums over heads and feed-forward; norms over all heads
 
 
 @torch.inference_mode()
@@ -90,5 +86,5 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, tmp_
         for share in (0.95, 0.99):
             assert np.quantile(np.abs(ours), share) <= np.quantile(np.abs(theirs), share)
         # The largest is one error, by the prompts the larger of either.
-        if name not in ("mistral", "olmo2", "olmo3"):
+        if name != "olmo2":
             assert np.abs(ours).max() <= np.abs(theirs).max()

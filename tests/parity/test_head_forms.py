@@ -43,7 +43,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", slow.all_but(["no bias", "the first row for the named one"], BUGS))
+@pytest.mark.parametrize("bug", slow.all_but(["no bias"], BUGS))
 def test_a_planted_bug_fails_parity(tmp_path, monkeypatch, bug):
     plant, name = BUGS[bug]
     plant(monkeypatch)
@@ -70,22 +70,16 @@ def logits_of(model, sequences) -> np.ndarray:
     return head(torch.stack(rows)).numpy()
 
 
+SEQUENCES, TOKENS = AutoModelForSequenceClassification, AutoModelForTokenClassification
+WRITTEN = [
+    (TOKENS, 1, "gpt2", "", ()),  # its head is called `classifier`
+    (SEQUENCES, 3, "qwen2", "2", ("label_0", "label_1", "label_2")),
+]
+
+
 @pytest.mark.parametrize(
     ("auto", "labels", "name", "reward", "names"),
-    slow.all_but(
-        [(AutoModelForTokenClassification, 2, "qwen2", "1 - 0", ("row_0", "row_1"))],  # no id2label
-        [
-            (AutoModelForTokenClassification, 1, "gpt2", "", ()),  # its head is called `classifier`
-            (AutoModelForTokenClassification, 1, "qwen2", "", ()),
-            (
-                AutoModelForSequenceClassification,
-                3,
-                "qwen2",
-                "2",
-                ("label_0", "label_1", "label_2"),
-            ),
-        ],
-    ),
+    slow.all_but([(TOKENS, 2, "qwen2", "1 - 0", ("row_0", "row_1"))], WRITTEN),  # no id2label
 )
 def test_what_transformers_writes_is_read(tmp_path, auto, labels, name, reward, names):
     model, checkpoint, restored = written(tmp_path, auto, labels, name, reward=reward)
@@ -102,7 +96,7 @@ def test_what_transformers_writes_is_read(tmp_path, auto, labels, name, reward, 
 def test_the_row_that_is_the_reward_is_said(tmp_path):
     notes = []
     named = {"reward": "LABEL_2 - 0", "note": notes.append}
-    _, checkpoint, _ = written(tmp_path, AutoModelForSequenceClassification, 3, **named)
+    _, checkpoint, _ = written(tmp_path, SEQUENCES, 3, **named)
     card = Checkpoint.open(checkpoint.path).card
     assert card.reward == "row 2 (label_2) minus row 0 (label_0), of 3 rows"
     assert notes == [f"the reward is {card.reward}"]

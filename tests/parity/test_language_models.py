@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig
+from transformers import AutoModelForCausalLM, Gemma2Config
 
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
@@ -32,21 +32,14 @@ def gemma2(**changes):
     return Gemma2Config(**torch_models.GEMMA2, **changes)
 
 
+# Every form of output head, under every name that its tensor has; rewards prove the decoders.
 CONFIGS = {
     "llama, tied": torch_models.CONFIGS["gqa-llama3"],
     "llama, untied": torch_models.CONFIGS["mqa-linear"],
-    "gemma": torch_models.CONFIGS["gemma"],
     "gemma2": lambda: gemma2(final_logit_softcapping=CAP),
     "gemma2, no final soft-cap": lambda: gemma2(final_logit_softcapping=None),
-    "gemma3": lambda: Gemma3TextConfig(**torch_models.GEMMA3, final_logit_softcapping=CAP),
     "gemma3, images": torch_models.CONFIGS["gemma3, images"],
     "qwen2, tied": lambda: tied("qwen2", True),
-    "qwen2, untied": lambda: tied("qwen2", False),
-    "qwen3, tied": lambda: tied("qwen3", True),
-    "olmo2": torch_models.CONFIGS["olmo2"],
-    "olmo3": torch_models.CONFIGS["olmo3"],
-    "smollm3, tied": torch_models.CONFIGS["smollm3"],
-    "mistral, untied": lambda: tied("mistral", False),
     "gpt_neox, untied": lambda: tied("gpt_neox", False),
     "gpt2, tied": torch_models.CONFIGS["gpt2"],
     "qwen3_moe, untied": lambda: tied("qwen3_moe", False),
@@ -137,15 +130,11 @@ def check_plain(model, scorer) -> None:
 
 
 CHECKS = {"next tokens": check_next_tokens, "replies": check_replies, "plain pass": check_plain}
-# Of every form of output head all; of every decoder, whose passes rewards prove too, one.
-HEADS = ("llama, tied", "llama, untied", "gemma2", "gpt2, tied")
-CASES = [(name, check) for name in HEADS for check in CHECKS]
-CASES += [(name, "next tokens") for name in CONFIGS if name not in HEADS]
+QUICK = [("gemma2", check) for check in CHECKS]
+CASES = [(name, "next tokens") for name in CONFIGS] + [("llama, untied", "replies")]
 
 
-@pytest.mark.parametrize(
-    ("name", "check"), slow.all_but([("gemma2", check) for check in CHECKS], CASES)
-)
+@pytest.mark.parametrize(("name", "check"), slow.all_but(QUICK, CASES))
 def test_log_probabilities_are_those_of_torch(language, name, check):
     model, _, scorer = language(name)
     CHECKS[check](model, scorer)
@@ -206,9 +195,9 @@ ALL, NEXT, REPLIES = tuple(CHECKS), ("next tokens",), ("replies", "plain pass")
 BUGS = {
     "no final soft-cap": (configured(softcap=None), "gemma2", ALL),
     "final norm without 1 +": (configured(norm_offset=False), "gemma2", ALL),
-    "untied head ignored": (head_ignored, "qwen2, untied", ALL),
-    "read one position early": (read_one_early, "qwen2, tied", NEXT),
-    "last token not counted": (last_not_counted, "mistral, untied", REPLIES),
+    "untied head ignored": (head_ignored, "llama, untied", ALL),
+    "read one position early": (read_one_early, "llama, tied", NEXT),
+    "last token not counted": (last_not_counted, "llama, untied", REPLIES),
 }
 
 
@@ -237,7 +226,7 @@ def numbers(scorer) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("data", "model", "step_size"), [(4, 1, 4), (2, 2, 8), (1, 4, 1)])
+@pytest.mark.parametrize(("data", "model", "step_size"), [(2, 2, 4)])
 def test_mesh_and_step_size_leave_log_probabilities_unchanged(language, data, model, step_size):
     _, checkpoint, scorer = language("llama, tied")
     expected = numbers(scorer)
@@ -295,7 +284,7 @@ def test_a_tied_head_that_the_file_repeats_is_read_once(tmp_path):
     check_next_tokens(build("llama, tied"), restore(checkpoint))
 
 
-@pytest.mark.parametrize(("name", "is_tied"), [("gemma2", True), ("mistral, untied", False)])
+@pytest.mark.parametrize(("name", "is_tied"), [("gemma2", True), ("llama, untied", False)])
 def test_where_config_json_does_not_say_the_class_decides_what_is_tied(tmp_path, name, is_tied):
     folder = saved(tmp_path / "hf", name, remove=["tie_word_embeddings"])
     checkpoint = folders.convert(folder, tmp_path / "checkpoint")

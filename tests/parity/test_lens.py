@@ -11,8 +11,8 @@ from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, heads, parity, slow, torch_models
 
-FAMILIES = ("gqa-llama3", "gemma2", "gemma3", "olmo3", "gpt_neox", "gpt2", "mixtral")
-HEADS = ("URM", "ArmoRM", "QRM-Gemma", "INF-ORM", "a row of ten")
+FAMILIES = ("gqa-llama3", "gemma2", "olmo3", "gpt_neox")  # whose final norms differ
+HEADS = ("ArmoRM", "URM", "a row of ten")  # with a gate, with weights by the response, with neither
 
 
 def lens_of(restored: parity.Restored, **changes) -> RewardScorer:
@@ -55,13 +55,13 @@ def of_family(pair: parity.Pair):
     return prompt, candidates, wanted
 
 
-@pytest.mark.parametrize("name", slow.all_but(FAMILIES[:2], FAMILIES))
+@pytest.mark.parametrize("name", slow.all_but(FAMILIES[:1], FAMILIES))
 def test_every_layer_reads_as_torchs_norm_and_head_after_it(pair_of, name):
     pair = pair_of(name)
     check(lens_of(pair.restored), *of_family(pair))
 
 
-@pytest.mark.parametrize("name", slow.all_but(["ArmoRM"], HEADS))
+@pytest.mark.parametrize("name", slow.all_but(HEADS[:1], HEADS))
 def test_heads_read_the_response_layer_by_layer_and_their_gate_after_the_last(loaded, name):
     check_head(loaded(name))
 
@@ -85,6 +85,7 @@ def without_the_norm(self, residual, gates):
     return jnp.stack([r.head(residual, gate).reward for r, gate in pairs])
 
 
+@pytest.mark.slow
 def test_layers_without_the_norm_fail_the_check(pair_of, monkeypatch):
     pair = pair_of("gqa-llama3")
     monkeypatch.setattr(RewardModels, "_rewards", without_the_norm)
@@ -101,6 +102,7 @@ def test_layers_are_torchs_on_a_mesh_of_several_devices(pair_of):
     check(lens_of(restored), *of_family(pair))
 
 
+@pytest.mark.slow
 def test_models_of_several_depths_in_one_pass_reward_as_torch_does_after_each_layer(pair, tmp_path):
     """The shallow models are the first layers of the deep one, with norms and heads of theirs."""
     models = [pair.model, *(torch_models.truncated(pair.model, layers) for layers in (2, 1))]

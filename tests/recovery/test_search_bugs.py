@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from engine.models.reward_model import RewardModels
-from engine.search import gcg, objective
+from engine.search import gcg, objective, proposals
 from engine.search.gcg import build_step_inputs, run_search, trace_frame
 from engine.search.objective import SearchObjective
 from tests.support import searches
@@ -56,7 +56,7 @@ def check_proposals(model):
     assert changed.any(1).all(), "a candidate that is its parent"
     merged = (changed.sum(1) > 1) | ~np.isfinite(rewards[0])
     first = sorted(changed[~merged].argmax(1).tolist())
-    assert first == list(gcg.first_changes(asked.settings)), "changed elsewhere"
+    assert first == list(proposals.first_changes(asked.settings)), "changed elsewhere"
 
 
 def check_slopes(model):
@@ -72,7 +72,7 @@ def check_slopes(model):
         upward = dataclasses.replace(what, signs=jnp.ones(1))
         # Of the reward itself.
         _, raw, _ = objective.slopes_of(model, upward, parents, asked.settings, scorer.mesh)
-        gain = gcg.first_order_gain(climbing[0], parents[0], what.allowed)
+        gain = proposals.first_order_gain(climbing[0], parents[0], what.allowed)
         place, token = jnp.unravel_index(gain.argmax(), gain.shape)
         return raw[0, place, token] - raw[0, place, parents[0, place]]
 
@@ -120,14 +120,14 @@ def laid_out(**changes):
 
 def replaced_one_place_on(patch):
     """The token that was meant for a position stands at the next."""
-    right = gcg.by_position
+    right = proposals.by_position
 
     def wrong(key, ids, *rest):
         meant = right(key, ids, *rest)
         changed = jnp.roll(meant != ids, 1, axis=-1)
         return jnp.where(changed, jnp.roll(meant, 1, axis=-1), ids)
 
-    patch.setattr(gcg, "by_position", wrong)
+    patch.setattr(proposals, "by_position", wrong)
 
 
 def sign_forgotten(patch):
@@ -142,9 +142,9 @@ def sign_forgotten(patch):
 
 
 def mask_ignored(patch):
-    right = gcg.first_order_gain
+    right = proposals.first_order_gain
     patch.setattr(
-        gcg,
+        proposals,
         "first_order_gain",
         lambda slopes, ids, allowed, *rest: right(slopes, ids, jnp.ones_like(allowed), *rest),
     )

@@ -90,7 +90,7 @@ def test_keys_that_the_template_does_not_write_are_one_warning_a_call(model, che
 
 def test_a_search_over_fewer_tokens_than_it_proposes_finds_the_best_of_all_replies(model):
     few = ("love", "war", "truth")
-    found = model.search(PROMPT, allow=few, length=2, steps=8, round_trip=False)
+    found = model.search(PROMPT, allow=few, length=2, steps=8, candidates=12, round_trip=False)
     replies = ["".join(pair) for pair in itertools.product(few, few)]
     best = model.score(PROMPT, replies, mode="ids").max()
     assert found["token_ids"].list.len().unique().to_list() == [2]

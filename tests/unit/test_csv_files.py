@@ -40,6 +40,7 @@ def test_what_the_csv_module_writes_comes_back(end, rows):
         ("name\na\n\nb\n", [["a"], [""], ["b"]]),  # an empty cell; whoever needs text refuses it
         ("name,n\n\r,1\na\rb\r,2\n", [["\r", "1"], ["a\rb\r", "2"]]),  # as pandas writes it
         ('\ufeff"name"\na\n', [["a"]]),
+        ('name\n5" pipe\n', [['5" pipe']]),
     ],
 )
 def test_what_is_clear_is_read_as_it_is_written(text, expected):
@@ -49,12 +50,8 @@ def test_what_is_clear_is_read_as_it_is_written(text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            'name\na\n"he said \\"no\\""\n',
-            r"""^row 2 is not CSV: '"he said \\\\"no\\\\""'; allowed: """,
-        ),
-        ('name\n5" pipe\n', r"""^row 1 .*: '5" pipe'"""),
-        ('name\na\n"b\nc\nd\n', "^row 2 is not CSV: '\"b'"),
+        ('name\na\n"he said \\"no\\""\n', "^row 2 is not CSV"),
+        ('name\na\n"b\nc\nd\n', "^row 2 is not CSV"),
         ("name,n\na,1\nb,1,2\n", "^row 2: .* 3; .* 2$"),
         ('name,n,"name"\na,b,c\n', "'name'"),
         ("", "^empty CSV$"),

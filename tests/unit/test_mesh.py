@@ -15,11 +15,12 @@ from tests.support import parity, slow
 
 # Name of a model of `parity.converted`, or query and key/value heads of a tiny one, whose key/value
 # heads are repeated where the axis does not divide them -> axes `data` and `model`.
-QUICK = [("gqa-llama3", 2, 2), ((12, 3), 1, 4)]
+QUICK = [("gqa-llama3", 2, 2)]
 MESHES = [
-    *((name, *mesh) for name in ("gqa-llama3", "qwen3_moe") for mesh in ((4, 1), (2, 2), (1, 4))),
-    *((name, 2, 2) for name in ("gpt_neox", "gpt2")),  # whose biases are added once
-    *(((heads, kv_heads), 1, 4) for heads, kv_heads in ((8, 2), (12, 3), (12, 1))),
+    ("gqa-llama3", 4, 1),  # candidates alone are divided
+    ("qwen3_moe", 2, 2),  # experts
+    ("gpt_neox", 2, 2),  # biases, which are added once
+    *(((12, kv_heads), 1, 4) for kv_heads in (3, 1)),  # divided unevenly, and one for all
 ]
 
 

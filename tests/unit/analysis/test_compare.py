@@ -1,13 +1,9 @@
 """Two opened runs, compared in Python."""
 
-import json
-
 import numpy as np
 import pytest
 
 import analysis
-from engine.errors import AssayError
-from engine.settings import Limits
 from tests.support import runs
 
 N = 300
@@ -42,19 +38,3 @@ def test_the_verdict_is_that_of_the_report_which_is_written_on_demand(opened, tm
     [tau] = made.verdict.checks.filter(check="Kendall’s τ").to_dicts()
     assert 0.9 < tau["noise"] < tau["measured"] < 1
     assert not (tmp_path / "report").exists()
-
-
-def test_a_named_folder_gets_the_report(opened, tmp_path, settings, light):
-    limits = Limits(kendall=0.5, ends=10)
-    made = analysis.diff(
-        opened["before"], opened["other"], tmp_path / "report", limits=limits, settings=settings
-    )
-    content = json.loads((tmp_path / "report" / "verdict.json").read_text(encoding="utf-8"))
-    assert content["said"] == made.verdict.said
-    assert made.page == str(tmp_path / "report" / "index.html")
-    assert {row["limit"] for row in content["limits"] if row["on"] == "Kendall’s τ"} == {0.5}
-
-
-def test_a_run_of_neither_model_is_no_noise(opened, settings):
-    with pytest.raises(AssayError, match="of neither model; allowed: another sweep"):
-        analysis.diff(opened["before"], opened["same"], noise=[opened["other"]], settings=settings)

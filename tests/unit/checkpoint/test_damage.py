@@ -30,7 +30,7 @@ def flip(file, byte=-1, bit=0):
     file.write_bytes(data)
 
 
-def values(folder, verify=None, dtype="float32"):
+def values(folder, verify=True, dtype="float32"):
     """The parameters of a checkpoint."""
     opened = Checkpoint.open(folder, verify=verify)
     return jax.tree.leaves(restore([opened], build_mesh(), jnp.dtype(dtype))[1])

@@ -12,10 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from engine.convert import adapter as merging
-from engine.convert.conversion import understand
 from engine.convert.hub import fetch, identify
 from engine.errors import AssayError
-from engine.text.chat_template import TemplatePolicy
 from tests.support import folders, torch_models
 from tests.support.adapters import PREFIX, Adapter, write
 
@@ -79,61 +77,42 @@ def headless(pair: Path) -> None:
 
 def one(name: str, value: object, allowed: str):
     said = re.escape(f"{name}={value!r}")
-    message = rf"adapter_config\.json: {said} .*{allowed}"
-    return configured(**{name: value}), message
+    return configured(**{name: value}), rf"adapter_config\.json: {said} ?.*{allowed}"
 
 
-REFUSED = {
-    "another method": one("peft_type", "IA3", "'LORA'$"),
-    "DoRA": one("use_dora", True, "False, None$"),
-    "PiSSA, which changes the base": one("init_lora_weights", "pissa", "True, False, 'gaussian'"),
-    "what is new": (
-        configured(use_novelty=True, novelty_config=None),
-        r"'use_novelty' \(= True\)$",
-    ),
-    "a switch that is a text": (
-        configured(use_rslora="false"),
-        r"adapter_config\.json: use_rslora=",
-    ),
-    "a template of another tokenizer": (template_alone, r"chat_template\.jinja"),
-    "a scale of nothing": (
-        configured(lora_alpha=0),
-        r"adapter_config\.json: lora_alpha=0; allowed: numbers above 0$",
-    ),
-    "another rank": (
+def added(name: str, tensor: torch.Tensor):
+    return retensored(lambda t: t.update({PREFIX + name: tensor + 0}))
+
+
+REFUSED = [
+    one("peft_type", "IA3", "'LORA'$"),
+    one("use_dora", True, "False, None$"),
+    one("init_lora_weights", "pissa", "True, False, 'gaussian'"),  # which changes the base
+    one("use_rslora", "false", ""),
+    one("lora_alpha", 0, "; allowed: numbers above 0$"),
+    (configured(use_novelty=True, novelty_config=None), r"'use_novelty' \(= True\)$"),
+    (template_alone, r"chat_template\.jinja"),  # of another tokenizer
+    (
         configured(r=8),
         r"LoRA of 'model\.layers\.0\.\S+' has shapes \[4, \d+\] and \[\d+, 4\]; .*rank 8$",
     ),
-    "a module of another base": (
-        retensored(lambda t: t.update({f"{PREFIX}model.layers.9.mlp.lora_A.weight": A + 0})),
-        r"'model\.layers\.9\.mlp'",
-    ),
-    "a magnitude": (
-        retensored(lambda t: t.update({f"{PREFIX}{Q}.lora_magnitude_vector": torch.ones(80)})),
+    (added("model.layers.9.mlp.lora_A.weight", A), r"'model\.layers\.9\.mlp'"),
+    (
+        added(f"{Q}.lora_magnitude_vector", torch.ones(80)),
         rf"'{PREFIX}{Q}\.lora_magnitude_vector'$",
     ),
-    "no head": (headless, r"no head"),
-    "a pickled adapter": (pickled, r"adapter_model\.bin"),
-    "other weights": (
-        lambda pair: (pair / "adapter" / "value_head.bin").write_bytes(b""),
-        r"value_head\.bin$",
-    ),
-    "a base in 4 bit": (quantised, r"base: config\.json: quantization_config="),
-    "an adapter on an adapter": (adapted_base, "second.* is an adapter"),
-    "a base on another machine": (
-        configured(base_model_name_or_path="/data/llama"),
-        r"source='/data/llama'",
-    ),
-    "a base that is not there": (
-        configured(base_model_name_or_path="owner/base"),
-        r"owner/base: HF_HUB_OFFLINE",
-    ),
-}
+    (headless, r"no head"),
+    (pickled, r"adapter_model\.bin"),
+    (lambda pair: (pair / "adapter" / "value_head.bin").write_bytes(b""), r"value_head\.bin$"),
+    (quantised, r"base: config\.json: quantization_config="),
+    (adapted_base, "second.* is an adapter"),
+    (configured(base_model_name_or_path="/data/llama"), r"source='/data/llama'"),
+    (configured(base_model_name_or_path="owner/base"), r"owner/base: HF_HUB_OFFLINE"),
+]
 
 
-@pytest.mark.parametrize("reason", REFUSED)
-def test_an_adapter_is_refused_in_one_line_for(pair, tmp_path, reason):
-    damage, message = REFUSED[reason]
+@pytest.mark.parametrize(("damage", "message"), REFUSED, ids=[said for _, said in REFUSED])
+def test_an_adapter_is_refused_in_one_line(pair, tmp_path, damage, message):
     damage(pair)
     with pytest.raises(AssayError, match=message) as caught:
         folders.convert(pair / "adapter", tmp_path / "out" / "checkpoint")
@@ -262,7 +241,6 @@ def published(hub, pair):
     (pair / "other" / "README.md").write_text("another commit")
     hub.add("owner/base", pair / "other")
     configured(base_model_name_or_path="owner/base", revision="trained")(pair)
-    (pair / "adapter" / "README.md").write_text("- load_in_4bit: True\n")
     return hub.add("owner/adapter", pair / "adapter"), commit
 
 
@@ -270,14 +248,13 @@ def test_an_adapter_on_a_hub_is_merged_into_the_revision_of_its_base(
     hub, published, written, tmp_path
 ):
     told = []
-    fetch("owner/adapter", None, lambda outline, _: told.append(outline.config_json()))
+    fetch("owner/adapter", None, lambda source: told.append(source.config_json()))
     assert [hf["architectures"] for hf in told] == [["LlamaForSequenceClassification"]]
     checkpoint = folders.convert("owner/adapter", tmp_path / "checkpoint")
     local = folders.convert(written / "adapter", tmp_path / "local")
     card = checkpoint.card
     assert (card.revision, card.base["revision"]) == published
     assert card.checkpoint_hash == local.card.checkpoint_hash
-    assert len(merging.notes(fetch("owner/adapter", None).folder, "owner/base")) == 2
 
 
 @pytest.mark.parametrize(
@@ -290,17 +267,6 @@ def test_the_base_is_at_the_revision_that_is_named_else_at_the_adapters(
     source = identify("owner/adapter", None, base=base)
     assert source.base.name == "owner/base"
     assert source.base.revision == hub.repositories["owner/base"].names[branch]
-
-
-def test_an_adapter_without_a_head_is_refused_before_any_weights_are_fetched(hub, published, pair):
-    headless(pair)
-    hub.add("owner/adapter", pair / "adapter")
-    policy = TemplatePolicy(bos="template", date=None)
-    with pytest.raises(
-        AssayError, match=r"^owner/adapter at \w{12}: adapter_model\.safet.*: no head"
-    ):
-        fetch("owner/adapter", None, lambda source, _: understand(source, policy=policy))
-    assert hub.ranges and not hub.downloads(WEIGHTS) + hub.downloads("model.safetensors")
 
 
 def test_a_template_that_writes_a_token_beyond_the_embedding_is_refused(pair, tmp_path):

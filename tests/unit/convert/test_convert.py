@@ -3,7 +3,6 @@
 import collections
 import json
 import re
-import stat
 import tracemalloc
 
 import numpy as np
@@ -111,13 +110,6 @@ def test_the_decoder_keeps_its_dtype_and_the_readout_becomes_float32(folder, tmp
     np.testing.assert_array_equal(
         params["readouts.0.head.weight"], tensors["score.weight"][0].float()
     )
-
-
-@pytest.mark.parametrize(("mode", "entered"), [(0o600, 0o700), (0o640, 0o750), (0o644, 0o755)])
-def test_who_may_not_read_the_weights_may_not_enter_the_checkpoint(folder, tmp_path, mode, entered):
-    (folder / WEIGHTS).chmod(mode)
-    folders.convert(folder, tmp_path / "checkpoint")
-    assert stat.S_IMODE((tmp_path / "checkpoint").stat().st_mode) == entered
 
 
 def test_layers_of_different_dtypes_each_keep_theirs(folder, tmp_path):

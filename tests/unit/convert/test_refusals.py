@@ -66,70 +66,57 @@ def sharded(change):
     return lambda folder: torch_models.shard(folder, change)
 
 
-REFUSED = {
-    "a config.json that is not JSON": (written("config.json", "{"), r"config\.json: not JSON \("),
-    "pickled weights": (
-        copied("pytorch_model.bin", damage=removed(WEIGHTS)),
-        r"'pytorch_model\.bin'",
-    ),
-    "shards without their index": (
-        copied(
-            "model-00001-of-00002.safetensors",
-            damage=copied("pytorch_model.bin", damage=removed(WEIGHTS)),
-        ),
-        r"no model\.safetensors\.index\.json; 'model-00001-of-00002\.safetensors'",
-    ),
-    "an adapter beside whole weights": (adapter, r"'org/base' \(adapter_config\.json\)"),
-    "a head of its own": (copied("score.pth"), r"score\.pth; .*value_head\.safetensors"),
-    "a bias of other rows than its weight": (
+PICKLED = copied("pytorch_model.bin", damage=removed(WEIGHTS))
+SHARD = "model-00001-of-00002.safetensors"
+K_PROJ = "model.layers.0.self_attn.k_proj.weight"
+# What happens to a folder, and what is said of it.
+REFUSED = [
+    (written("config.json", "{"), r"config\.json: not JSON \("),
+    (PICKLED, r"'pytorch_model\.bin'"),
+    (copied(SHARD, damage=PICKLED), rf"no model\.safetensors\.index\.json; '{SHARD}'"),
+    (adapter, r"'org/base' \(adapter_config\.json\)"),
+    (copied("score.pth"), r"score\.pth; .*value_head\.safetensors"),
+    (
         replaced(v_head__bias=lambda t: t["model.norm.weight"] + 0),
         r"tensor .score\.weight. has shape \[1, 32\].* \[32, 32\]$",
     ),
-    "two heads": (
+    (
         replaced(v_head__weight=lambda t: t["score.weight"] + 0),
         r"'score\.weight' and 'v_head\.weight'",
     ),
-    "truncated weights": (truncated, r"model\.safetensors: truncated"),
-    "a missing shard": (
-        sharded(lambda shards, index: shards.pop("b.safetensors")),
-        r"shard b\.safetensors is missing",
-    ),
-    "a shard outside the folder": (
-        sharded(lambda shards, index: index.update(dict.fromkeys(index, "../b.safetensors"))),
+    (truncated, r"model\.safetensors: truncated"),
+    (sharded(lambda shards, _: shards.pop("b.safetensors")), r"shard b\.safetensors is missing"),
+    (
+        sharded(lambda _, index: index.update(dict.fromkeys(index, "../b.safetensors"))),
         r"shard \.\./b\.safetensors is missing",
     ),
-    "a tensor in two shards": (
-        sharded(lambda shards, index: shards["b.safetensors"].append("model.embed_tokens.weight")),
+    (
+        sharded(lambda shards, _: shards["b.safetensors"].append("model.embed_tokens.weight")),
         r"tensor 'model\.embed_tokens\.weight' is in a\.safetensors and in b\.safetensors$",
     ),
-    "a missing tensor": (
-        retensored(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
-        r"missing tensor 'model\.layers\.1\.mlp\.up_proj\.weight'$",
-    ),
-    "a head of another name": (
+    (retensored(lambda t: t.pop(K_PROJ)), rf"missing tensor '{K_PROJ}'$"),
+    (
         replaced(rm_head__weight=lambda t: t.pop("score.weight")),
         r"'score\.weight'; .*'rm_head\.weight'; .* score, value_head, ",
     ),
-    "a tensor of the wrong shape": (
-        replaced(
-            model__layers__0__self_attn__k_proj__weight=lambda t: t["model.embed_tokens.weight"] + 0
-        ),
-        r"tensor 'model\.layers\.0\.self_attn\.k_proj\.weight'.* \[264, 32\]; .* \[20, 32\]$",
+    (
+        retensored(lambda t: t.update({K_PROJ: t["model.embed_tokens.weight"] + 0})),
+        rf"tensor '{K_PROJ}'.* \[264, 32\]; .* \[20, 32\]$",
     ),
-    "a head of the wrong width, by its name in the file": (
+    (  # by its name in the file
         retensored(narrow_value_head),
         r"tensor 'v_head\.summary\.weight'.* \[1, 9\]; .* \[1, 32\]$",
     ),
-    "two rewards": (
+    (
         replaced(score__weight=lambda t: t["score.weight"].repeat(2, 1)),
         r"reward='' .* 2 rows; .* 0 \(label_0\), 1 \(row_1\)",
     ),
-    "integer weights": (
+    (
         replaced(score__weight=lambda t: t["score.weight"].char()),
         r"tensor 'score\.weight' .* I8; .* F32, F16, BF16$",
     ),
-    "no chat template": (removed("chat_template.jinja"), "no chat template"),
-}
+    (removed("chat_template.jinja"), "no chat template"),
+]
 
 
 def convert(folder: Path, destination: Path, **more):
@@ -143,9 +130,8 @@ def refusal(source: Path, destination: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("reason", REFUSED)
-def test_a_folder_is_refused_in_one_line_and_leaves_nothing_for(folder, tmp_path, reason):
-    damage, message = REFUSED[reason]
+@pytest.mark.parametrize(("damage", "message"), REFUSED, ids=[said for _, said in REFUSED])
+def test_a_folder_is_refused_in_one_line_and_leaves_nothing(folder, tmp_path, damage, message):
     damage(folder)
     with pytest.raises(AssayError, match=message) as caught:
         folders.convert(folder, tmp_path / "out" / "checkpoint")

@@ -121,6 +121,15 @@ SAID = {
         {"history": WHOLE, "query": "Why?", "response": "so"},
         {"reply": [ASKED, ("assistant", "yes"), ("user", "Why?"), ("assistant", "so")]},
     ),
+    "UltraFeedback, whose prompt and messages stand in its pair": (
+        {
+            "prompt": "said so",
+            "chosen": WHOLE,
+            "rejected": [*TURNS, {**WHOLE[1], "content": "no"}],
+            "messages": WHOLE,
+        },
+        {"chosen": [ASKED, ("assistant", "yes")], "rejected": [ASKED, ("assistant", "no")]},
+    ),
     "an input without an instruction": (
         {"instruction": "", "input": "Hi", "output": "a"},
         {"reply": [("user", "Hi"), ("assistant", "a")]},
@@ -151,71 +160,50 @@ def test_rows_of_trainers_and_published_sets_say(name):
     assert roles_and_texts(row) == said
 
 
-REFUSED = {
-    "another system turn": (
-        {"system": "Be kind.", "messages": [{"role": "system", "content": "Be."}, *WHOLE]},
-        "system turn",
-    ),
-    "messages that are not the pair's": (
-        {**PAIR, "messages": WHOLE},
-        "column 'messages' is not read",
-    ),
-    "messages of a name that nobody knows": (
-        {**PAIR, "dialogue": WHOLE},
-        "column 'dialogue' is not read",
-    ),
-    "messages by other names that are not the pair's": (
-        {**PAIR, "conversations": [{"from": "human", "value": "other"}]},
-        "column 'conversations' is not read",
-    ),
-    "a context that the reply repeats": ({**PAIR, "context": "es"}, "column 'context' is not read"),
-    "a number as the input": ({**PAIR, "input": "7"}, "column 'input' is not read"),
-    "a prompt with a blank in its name": ({**PAIR, "user prompt": "x"}, "column 'user prompt' is"),
-    "another reply": ({**PAIR, "Response 2": "x"}, "column 'Response 2' is not read"),
-    "a system turn that is no text": ({**PAIR, "system": float("nan")}, "system: no text"),
-    "two values of a variable": (
-        {**PAIR, "enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}},
+SYSTEM = {"role": "system", "content": "Be."}
+OTHER = [{"from": "human", "value": "other"}]
+DATED = {**TURNS[0], "timestamp": datetime.date(2026, 1, 1)}
+# A row beside a pair, or a row of its own, and what is said of it.
+BESIDE = [
+    ({"messages": WHOLE}, "column 'messages' is not read"),  # that are not the pair's
+    ({"dialogue": WHOLE}, "column 'dialogue' is not read"),  # of a name that nobody knows
+    ({"conversations": OTHER}, "column 'conversations' is not read"),
+    ({"context": "es"}, "column 'context' is not read"),  # the reply repeats it
+    ({"input": "7"}, "column 'input' is not read"),
+    ({"user prompt": "x"}, "column 'user prompt' is"),
+    ({"Response 2": "x"}, "column 'Response 2' is not read"),
+    ({"image": b"png"}, "column 'image' is not read"),
+    ({"System": TEXT}, "column 'System' is not read"),
+    ({"system": float("nan")}, "system: no text"),
+    ({"history": ["ab", "cd"]}, "history: "),
+    ({"rejected_response": "b"}, "chosen, rejected, rejected_response"),
+    (
+        {"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}},
         "chat_template_kwargs: enable_thinking",
     ),
-    "pairs of two prompts behind a system turn": (
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs: messages"),
+]
+ALONE = [
+    ({"system": "Be kind.", "messages": [SYSTEM, *WHOLE]}, "system turn"),
+    (
         {"system": "s", "chosen": WHOLE, "rejected": [{**TURNS[0], "content": "z"}, WHOLE[1]]},
         "chosen and rejected",
     ),
-    "an image in bytes": ({**PAIR, "image": b"png"}, "column 'image' is not read"),
-    "a column in capitals": ({**PAIR, "System": TEXT}, "column 'System' is not read"),
-    "a preference that is no number": (
-        {**HELPSTEER, "overall_preference": float("nan")},
-        "overall_preference=nan",
-    ),
-    "no preference at all": (
-        {**HELPSTEER, "overall_preference": 0},
-        "overall_preference is 0 in all rows",
-    ),
-    "history that is no pairs": ({**PAIR, "history": ["ab", "cd"]}, "history: "),
-    "a date in a message": (
-        {"messages": [{**TURNS[0], "timestamp": datetime.date(2026, 1, 1)}, WHOLE[1]]},
-        "messages: message 1: a value of type date",
-    ),
-    "an image": (
+    ({**HELPSTEER, "overall_preference": float("nan")}, "overall_preference=nan"),
+    ({**HELPSTEER, "overall_preference": 0}, "overall_preference is 0 in all rows"),
+    ({"messages": [DATED, WHOLE[1]]}, "messages: message 1: a value of type date"),
+    (
         {"messages": [{"role": "user", "content": [{"type": "image"}]}, WHOLE[1]]},
         "messages: message 1: ",
     ),
-    "half of a pair": ({"prompt": "a", "rejected_response": "b"}, "no column 'chosen'"),
-    "two pairs": ({**PAIR, "rejected_response": "b"}, "chosen, rejected, rejected_response"),
-    "replies of RewardBench 2": (
-        {"prompt": "a", "chosen": ["b"], "rejected": ["c", "d"]},
-        "chosen: a list",
-    ),
-    "the messages themselves as a variable": (
-        {**PAIR, "chat_template_kwargs": {"messages": []}},
-        "chat_template_kwargs: messages",
-    ),
-}
+    ({"prompt": "a", "rejected_response": "b"}, "no column 'chosen'"),
+    ({"prompt": "a", "chosen": ["b"], "rejected": ["c", "d"]}, "chosen: a list"),  # RewardBench 2
+]
+REFUSED = [*(({**PAIR, **row}, why) for row, why in BESIDE), *ALONE]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_would_not_be_scored_is_refused(name):
-    row, why = REFUSED[name]
+@pytest.mark.parametrize(("row", "why"), REFUSED, ids=[why for _, why in REFUSED])
+def test_what_would_not_be_scored_is_refused(row, why):
     with pytest.raises(AssayError, match=re.escape(why)):
         read(row)
 

@@ -12,6 +12,7 @@ from engine import api
 from engine.errors import AssayError
 from engine.runs.folder import RunFolder
 from engine.search.run import certificate
+from tests.support import slow
 from tests.support.parity import make_mesh
 from tests.support.searches import file_of, problem, scorer, search
 
@@ -55,14 +56,12 @@ def check(asked, model, searched=None):
 
 
 CASES = [
-    {"direction": "max"},
-    {"direction": "min", "round_trip": True},
     {"direction": "max", "ascii_only": True, "initial": "ow!", "fixed": (1,)},
     {"direction": "max", "target": 0.5},
 ]
 
 
-@pytest.mark.parametrize("changes", CASES)
+@pytest.mark.parametrize("changes", slow.all_but([{"direction": "min", "round_trip": True}], CASES))
 def test_a_certificate_counts_what_brute_force_finds(checkpoint, changes):
     check(problem(checkpoint(), **changes), checkpoint())
 
@@ -84,7 +83,7 @@ def forget_texts(asked):
     return dataclasses.replace(asked, settings=settings)
 
 
-@pytest.mark.parametrize("bug", [skip_last, let_fewer_in, forget_texts])
+@pytest.mark.parametrize("bug", slow.all_but([let_fewer_in], [skip_last, forget_texts]))
 def test_brute_force_finds_planted_bugs(checkpoint, bug):
     asked = problem(checkpoint(), round_trip=True, direction="min")
     with pytest.raises(AssertionError):
@@ -116,6 +115,7 @@ def test_a_certificate_is_noted_with_the_result_of_its_search(checkpoint, tmp_pa
     assert table["better_swaps"].to_list() == [one.certificate.better for one in found]
 
 
+@pytest.mark.slow
 def test_a_finished_search_is_certified_without_a_new_one(checkpoint, tmp_path):
     run = tmp_path / "run"
     (before,) = search(run, [checkpoint()])

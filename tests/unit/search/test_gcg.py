@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 
 from engine.models import flops
-from engine.search import gcg
+from engine.search import gcg, proposals
 from engine.search.gcg import (
-    UNKNOWN,
     StepDriver,
     Trace,
     admit,
-    best_tokens,
     build_step,
-    distances,
     end_step,
-    first_order_gain,
     planned_steps,
     run_search,
     start,
@@ -26,6 +22,7 @@ from engine.search.gcg import (
     trace_frame,
 )
 from engine.search.objective import BROKEN, SearchObjective
+from engine.search.proposals import UNKNOWN, best_tokens, distances, first_order_gain
 from engine.settings import METHODS
 from tests.support import searches, slow
 from tests.support.parity import make_mesh
@@ -68,7 +65,7 @@ def test_the_changes_of_the_best_candidates_are_tried_together(checkpoint, monke
     scorer, asked = searches.scorer(model), problem(model, **kind)
     found = searches.expanded(asked, scorer)
     monkeypatch.setattr(gcg, "compiled_step", gcg.compiled_step.__wrapped__)
-    monkeypatch.setattr(gcg, "merged_count", lambda settings: 0)
+    monkeypatch.setattr(proposals, "merged_count", lambda settings: 0)
     every = searches.expanded(asked, scorer)
     parent, joined, expected = asked.initial()[0], np.asarray(every[0][0, 0]), []
     for row in np.asarray(every[0][0, 1:7]):
@@ -95,7 +92,7 @@ def test_the_operations_of_a_step_are_those_of_what_it_scores(checkpoint, monkey
     before, positions = len(asked.prompts[0].prefix), 3 + len(asked.suffix)
     whole = flops.response(asked.config, positions, before)
     found = step_flops(asked)
-    monkeypatch.setattr(gcg, "merged_count", lambda settings: 0)
+    monkeypatch.setattr(proposals, "merged_count", lambda settings: 0)
     assert found == pytest.approx(step_flops(asked) + 6 * whole, rel=1e-12)
 
 
@@ -178,7 +175,7 @@ def traced(asked: SearchObjective, model) -> Trace:
 @pytest.mark.parametrize("method", slow.all_but(["gcg"], METHODS))
 def test_every_method_finds_what_its_model_gives_that_reward(checkpoint, method):
     model = checkpoint()
-    asked = problem(model, method=method, direction="min", steps=80, candidates=15, round_trip=True)
+    asked = problem(model, method=method, direction="min", steps=20, candidates=12, round_trip=True)
     frame = trace_frame(asked, traced(asked, model), "min")
     last, (split,) = frame.row(-1, named=True), asked.prompts
     plain = scorer(model).plain_rewards([[*split.prefix, *last["token_ids"], *split.suffix]])
@@ -187,6 +184,7 @@ def test_every_method_finds_what_its_model_gives_that_reward(checkpoint, method)
     assert last["round_trips"]
 
 
+@pytest.mark.slow
 def test_the_steps_that_a_budget_allows_are_planned(checkpoint):
     model, seen = checkpoint(), []
     budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}

@@ -9,8 +9,9 @@ import pytest
 from flax import nnx
 
 from engine.models.reward_model import RewardModels
-from engine.search.gcg import UNKNOWN, build_step_inputs
+from engine.search.gcg import build_step_inputs
 from engine.search.objective import slopes_of
+from engine.search.proposals import UNKNOWN
 from tests.support import searches
 from tests.support.searches import problem, settings
 
@@ -31,17 +32,8 @@ def gradients(scorer, what, parents, asked):
 HEADS = {
     "linear": {},
     "qrm": {"architectures": ("LlamaForRewardModelWithGating",)},  # its gate reads the prompt
-    "urm": {"architectures": ("LlamaForSequenceClassificationWithNormal_Weights",)},
 }
-
-
-HEADS_AND_WAYS = [
-    ("linear", "max", ()),
-    ("linear", "min", (0,)),
-    ("linear", "max", (1,)),
-    ("qrm", "max", ()),
-    ("urm", "min", ()),
-]
+HEADS_AND_WAYS = [("linear", "min", (0,)), ("linear", "max", (1,)), ("qrm", "max", ())]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import polars as pl
+import pytest
 
 from engine.mesh import build_mesh
 from engine.runs import schema
@@ -31,6 +32,7 @@ def list_of(*replies):
     return pl.DataFrame(rows, schema=schema.LIST_COLUMNS)
 
 
+@pytest.mark.slow
 def test_gated_and_plain_heads_score_each_reply_under_its_prompt(heads, run):
     """In one pass, of 2 prompts with few replies and one with many; duplicates in other parts."""
     many = [(PROMPTS[0], f"{number % 17}") for number in range(18)]

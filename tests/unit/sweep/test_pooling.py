@@ -45,12 +45,10 @@ def test_the_reward_position_is_the_librarys(sequence, pad):
     )
 
 
-@pytest.mark.parametrize(
-    ("mode", "where"),
-    slow.all_but(
-        [("ids", "a reply")], [(mode, where) for mode in ("ids", "text") for where in PADS]
-    ),
-)
+PLACES = [("text", "a reply"), ("text", "the prompt"), ("ids", "the front"), ("ids", "nowhere")]
+
+
+@pytest.mark.parametrize(("mode", "where"), slow.all_but([("ids", "a reply")], PLACES))
 def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mode):
     model = padded(PADS[where])
     run.sweep([model], ONE, mode=mode, pooling="first_pad")

@@ -47,12 +47,11 @@ def everything(folder, models, language, data: int, dtype: str) -> dict[str, str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_number_of_devices_leaves_every_byte_unchanged(models, language, tmp_path, dtype):
+@pytest.mark.parametrize(("dtype", "data"), [("float32", 2), ("bfloat16", 4)])
+def test_the_number_of_devices_leaves_every_byte_unchanged(models, language, tmp_path, dtype, data):
     on_one = everything(tmp_path, models, language, 1, dtype)
     assert len(on_one) == 2 * (3 + 1) + 3 + 1
-    for data in (2, 4):
-        assert everything(tmp_path, models, language, data, dtype) == on_one, data
+    assert everything(tmp_path, models, language, data, dtype) == on_one
 
 
 @pytest.mark.slow
@@ -83,66 +82,41 @@ def dies(self, *arguments):
     os._exit(9)
 Result.write = dies
 """
-SWEEPS = """
-import sys
-from launch import sweep
-folder, *flags = sys.argv[1:]
-for dtype in ("float32", "bfloat16"):
-    assert sweep.main([*flags, f"--run={folder}/{dtype}", f"--config.dtype={dtype}"]) == 0
-"""
 
 
-@pytest.mark.slow
-def test_eight_devices_write_the_bytes_of_one_whose_thread_pool_is_smaller(models, tmp_path):
-    hashes = []
-    for devices in (1, 8):
-        flags = [f"--checkpoint={models[0].path}", "--config.prompts=greatest"]
-        flags += ["--config.step_size=16", "--config.part_size=100"]
-        xla_flags = f"--xla_force_host_platform_device_count={devices}"
-        done = subprocess.run(
-            [sys.executable, "-c", SWEEPS, tmp_path / str(devices), *flags],
-            cwd=ROOT,
-            env={**os.environ, "XLA_FLAGS": xla_flags, "NPROC": "2"},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        runs = [Run(tmp_path / str(devices) / dtype) for dtype in ("float32", "bfloat16")]
-        for run in runs:
-            (result,) = run.results().values()
-            assert result.environment["device_count"] == devices
-        hashes.append([run.hashes() for run in runs])
-    assert [len(parts) for parts in hashes[0]] == [3, 3]
-    assert hashes[0][0] != hashes[0][1]
-    assert hashes[0] == hashes[1]
-
-
-@pytest.mark.slow
-def test_a_run_begun_on_two_devices_goes_on_with_one(models, run, tmp_path):
-    """In processes of their own: the first ends between two parts."""
-    flags = [f"--checkpoint={models[0].path}", "--config.prompts=greatest"]
+def swept(model, devices, folder, code=SWEEP, **variables):
+    """A process that sweeps on some devices."""
+    flags = [f"--checkpoint={model.path}", "--config.prompts=greatest", f"--run={folder}"]
     flags += ["--config.step_size=16", "--config.part_size=100"]
+    counted = f"--xla_force_host_platform_device_count={devices}"  # the last one counts
+    return subprocess.run(
+        [sys.executable, "-c", code, *flags],
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {counted}", **variables},
+        capture_output=True,
+        text=True,
+    )
 
-    def sweep(devices, folder, code=SWEEP):
-        xla_flags = f"--xla_force_host_platform_device_count={devices}"
-        return subprocess.run(
-            [sys.executable, "-c", code, *flags, f"--run={folder}"],
-            cwd=ROOT,
-            env={**os.environ, "XLA_FLAGS": xla_flags},
-            capture_output=True,
-            text=True,
-        )
 
-    assert sweep(2, run.folder, DIES + SWEEP).returncode == 9
+@pytest.mark.slow
+def test_a_run_begun_on_two_devices_goes_on_with_one_and_has_the_bytes_of_eight(
+    models, run, tmp_path
+):
+    """The first process ends between two parts; the thread pool of eight devices is smaller."""
+    assert swept(models[0], 2, run.folder, DIES + SWEEP).returncode == 9
     [begun] = run.results().values()
     assert [way["devices"] for way in begun.ways] == [2] and len(begun.parts) == 1
-    done = sweep(1, run.folder)
+    done = swept(models[0], 1, run.folder)
     assert done.returncode == 0, done.stderr
     assert "parts were computed" not in done.stderr  # devices along `data` change no byte
     [result] = run.results().values()
     assert result.complete and [way["devices"] for way in result.ways] == [2, 1]
-    assert sweep(1, tmp_path / "whole").returncode == 0
-    assert run.hashes() == Run(tmp_path / "whole").hashes()
+    whole = Run(tmp_path / "whole")
+    done = swept(models[0], 8, whole.folder, NPROC="2")
+    assert done.returncode == 0, done.stderr
+    [result] = whole.results().values()
+    assert result.environment["device_count"] == 8
+    assert run.hashes() == whole.hashes() and len(run.hashes()) == 3
 
 
 @pytest.mark.slow

@@ -119,16 +119,6 @@ def test_a_self_check_that_is_too_large_is_refused_unless_the_list_is_short(tiny
     assert run.score([tiny], ONE, "short", ["love", "hate"], **many) == 2
 
 
-def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, monkeypatch):
-    subject = Model.of([tiny])
-    size = planning.checkpoint_bytes(subject)
-    disk = (1, size * 3 // 2)
-    monkeypatch.setattr(meshes, "free_disk", lambda folder: disk)
-    with pytest.raises(AssayError, match="download"):
-        planning.check_conversion(subject, tmp_path, cached=0)
-    planning.check_conversion(subject, tmp_path, cached=size)
-
-
 def test_a_model_that_the_mesh_does_not_fit_does_not_keep_others_from_being_computed(
     checkpoint, tiny, run
 ):

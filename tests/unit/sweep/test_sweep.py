@@ -209,13 +209,3 @@ def test_models_whose_embeddings_hold_other_ids_of_one_tokenizer_have_a_vocabula
     assert run.sweep([small, whole], ONE) == 286 + 288
     found = analysis.load(run.folder)
     assert [len(found.rewards(slug, "greatest")[0]) for slug in ("small", "whole")] == [286, 288]
-
-
-def test_a_run_of_an_earlier_release_is_not_added_to(run, tiny, checkpoint):
-    run.sweep([tiny], ONE)
-    run.edit(lambda content: content["models"]["tiny"].pop("conversion"))
-    before = run.hashes()
-    for model in (tiny, checkpoint("other", head_seed=3)):
-        with pytest.raises(AssayError, match=r"model 'tiny'"):
-            run.sweep([model], {"worst": "What is worst?"})
-    assert run.hashes() == before

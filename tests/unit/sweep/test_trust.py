@@ -96,22 +96,14 @@ def test_a_lost_run_json_is_written_again_and_costs_nothing(run, tiny):
     assert (run.parts(), run.record()) == (before, record)
 
 
-@pytest.mark.parametrize("name", [PART.rpartition("/")[2], "result.json"])
-def test_a_flipped_bit_in_a_complete_result_is_found(run, tiny, name):
+def test_a_flipped_bit_in_a_complete_result_is_found(run, tiny):
     run.sweep([tiny], ONE)
-    path = run.folder / RESULT / name
-    for position in np.linspace(0, path.stat().st_size - 1, 8).astype(int).tolist():
-        with flipped(path, position), pytest.raises(AssayError, match=rf"{path}: "):
-            run.sweep([tiny], ONE)
-    assert run.sweep([tiny], ONE) == 0
-
-
-def test_a_flipped_bit_in_a_vocabulary_is_found(run, tiny):
-    run.sweep([tiny], ONE)
+    with flipped(run.folder / PART, 500), pytest.raises(AssayError, match=rf"{PART}: "):
+        run.sweep([tiny], ONE)
     [path] = (run.folder / "vocab").iterdir()
-    for position in np.linspace(0, path.stat().st_size - 1, 8).astype(int).tolist():
-        with flipped(path, position), pytest.raises(AssayError, match=rf"{path}: damaged"):
-            run.sweep([tiny], ONE)
+    with flipped(path, 500), pytest.raises(AssayError, match=rf"{path}: damaged"):
+        run.sweep([tiny], ONE)
+    assert run.sweep([tiny], ONE) == 0
 
 
 def test_a_result_says_how_its_parts_were_computed(run, tiny):

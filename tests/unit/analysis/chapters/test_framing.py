@@ -88,7 +88,7 @@ def compared(*models, heads=None):
 @pytest.mark.parametrize(
     ("kinds", "head"),
     [
-        ("mlp mlp urm urm", "URM’s"),
+        ("mlp mlp urm urm", "urm"),
         ("mlp mlp affine linear", "linear"),
         ("mlp mlp urm mlp", ""),
         ("mlp mlp mlp mlp", ""),
@@ -100,7 +100,7 @@ def test_models_that_ignore_the_question_and_alone_have_a_head_are_said_to(kinds
     models = [spelt(rng, *own) for own in ((1, 1, -1), (1, 1, -1), (1, 1, 1), (1, 1, 1))]
     heads = {f"m{i}": kind for i, kind in enumerate(kinds.split())}
     text = compared(*models, heads=heads)[1]
-    assert re.findall("URM’s|linear", text) == ([head] if head else [])
+    assert re.findall("urm|linear", text) == ([head] if head else [])
     assert models_in(text)[:4] == ["M0", "M1", "M2", "M3"]
 
 

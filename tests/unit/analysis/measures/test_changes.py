@@ -11,8 +11,8 @@ from analysis.chapters.changes import changes_between
 from analysis.measures import changes as module
 from analysis.measures.changes import CHANGE, WORDS, changes, checks, moved_tokens, moved_words
 from analysis.measures.two_models import two_models
+from analysis.settings import Limits
 from engine.errors import AssayError
-from engine.settings import Limits
 from tests.support import runs
 from tests.support.studies import named
 

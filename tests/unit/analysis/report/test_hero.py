@@ -6,8 +6,8 @@ import pytest
 import analysis
 from analysis.chapters import framing
 from analysis.report import hero
+from analysis.settings import AnalyzeSettings
 from analysis.study import compute
-from engine.settings import AnalyzeSettings
 
 WORDS = [f" {one}{two}{three}" for one in "abcdefgh" for two in "aeiou" for three in "nrstl"]
 

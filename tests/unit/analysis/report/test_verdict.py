@@ -11,7 +11,7 @@ import analysis
 from analysis.chapters.changes import changes_between
 from analysis.measures.two_models import two_models
 from analysis.report import verdict, write_report
-from engine.settings import Limits
+from analysis.settings import Limits
 from tests.support import runs
 
 WORDS = [f" {one}{two}o" for one in "abcdefghij" for two in "klmnprstvw"]  # 100 words
