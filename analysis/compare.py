@@ -50,6 +50,7 @@ def diff(
     prompts: Sequence[str] = (),
     noise: Sequence[Run] = (),
     pairs: str = "",
+    probes: bool = False,
     limits: Limits | None = None,
     settings: AnalyzeSettings | None = None,
 ) -> Difference:
@@ -63,6 +64,7 @@ def diff(
       prompts: ids of those that are compared; none: all, and both runs then have the same.
       noise: other sweeps of one of the two models (dtype, step size, mesh).
       pairs: name of a list of pairs that both models scored; "" for none.
+      probes: whether both also scored its edited replies, on which there is a limit then.
       limits: what the two may differ by; None: as `assay diff` has them.
       settings: of the report; None: as `assay analyze` has them.
 
@@ -82,7 +84,7 @@ def diff(
         results = [pair.results[side, next(iter(pair.prompts))] for side in runs]
         dtypes = " and ".join(r.identity.dtype or "an unknown dtype" for r in results)
         named.append((f"noise: {of} in {dtypes} ({other.folders[0].name})", pair))
-    chapter = changes_between(limits=limits, noise=named, pairs=pairs)
+    chapter = changes_between(limits=limits, noise=named, pairs=pairs, probes=probes)
     verdict = verdicts.of(compute(run, {}, settings, [chapter]))
     assert verdict is not None
     page = ""

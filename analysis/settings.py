@@ -1,6 +1,7 @@
 """Choices of the analyses, and the limits of a comparison (`engine.settings` has all others)."""
 
 import dataclasses
+import math
 
 from engine.errors import AssayError
 from engine.settings import check_choice, check_integer, check_switch, is_number, setting
@@ -143,12 +144,19 @@ class Limits:
         0.05,
     )
     accuracy: float = setting("Smallest allowed share of pairs that --after ranks as people.", 0.5)
+    probe: float = setting(
+        "With --probes, largest allowed significant effect of an edit of style on --after, up or "
+        "down, in its median margins.",
+        0.5,
+    )
 
     def __post_init__(self) -> None:
         for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0), ("accuracy", 0.0)):
             value = getattr(self, name)
             if not (is_number(value) and low <= value <= 1):
                 raise AssayError(f"diff.limits.{name}={value!r}; allowed: {low:g} to 1")
+        if not (is_number(self.probe) and 0 <= self.probe < math.inf):
+            raise AssayError(f"diff.limits.probe={self.probe!r}; allowed: numbers >= 0")
         check_integer("diff.limits.ends", self.ends, 1)
 
     def check_ends(self, prompt: str, compared: int) -> None:

@@ -20,7 +20,7 @@ from engine.lists.files import read_pairs
 from engine.runs import storage
 from engine.settings import PromptSettings
 from engine.sources.resolve import is_model
-from launch.common import command, comparing, reporting, scoring
+from launch.common import command, comparing, inputs, reporting, scoring
 from launch.common.comparing import DiffSettings
 from launch.common.config import SCORING_ANY, CommandSettings, keys_set, made
 from launch.common.text import say
@@ -58,10 +58,14 @@ def diff(given: command.Given) -> command.CommandResult:
     check_target(target, [*folders, *([storage.path_of(given.run)] if given.run else [])])
     if not given.items and "limits.accuracy" in keys_set(given):
         raise AssayError("--config.limits.accuracy needs pairs; name them as --items")
+    if not given.probes and "limits.probe" in keys_set(given):
+        raise AssayError("--config.limits.probe needs --probes, and pairs as --items")
     listed = read_pairs(Path(given.items)) if given.items else None
     for note in listed.notes if listed else ():
         say(f"note: {note}")
-    verdict, page, left_out = comparing.compared(given, paths, target, listed, limits, settings)
+    verdict, page, left_out = comparing.compared(
+        given, paths, target, listed, inputs.probes_of(given, listed), limits, settings
+    )
     last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out]))}"
     return command.CommandResult(
         "\n".join([*verdicts.terminal_lines(verdict), last]),
@@ -74,7 +78,7 @@ COMMAND = command.Command(
     "diff",
     diff,
     __doc__,
-    (_FLAGS, scoring.PROMPT, command.WAIT),
+    (_FLAGS, inputs.PROBES, scoring.PROMPT, command.WAIT),
     settings=CommandSettings(DiffSettings, PromptSettings, *SCORING_ANY),
 )
 main = COMMAND.main

@@ -38,6 +38,9 @@ class Scored:
     word_prompts: Mapping[str, str]  # prompt id -> text, of the list
     # A list whose rows have prompts of their own, or None.
     conversations_list: ConversationList | None = None
+    probes: ConversationList | None = None  # its edited replies, or None
+    # Prompt id -> text, of prompts with a reply start.
+    behind_prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     models: Sequence[Checkpoint] = ()  # checkpoints of the reward models
     language: Sequence[Checkpoint] = ()  # those of the language models
     new: int = 0  # rewards and log-probabilities that this call has computed
@@ -69,6 +72,17 @@ def sweep(work: Scored, say: Say) -> None:
         work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
 
 
+def behind(work: Scored, say: Say) -> None:
+    """Scores every token behind replies, and repeats those that move rewards most."""
+    from launch.common import after  # of which most reports have none
+
+    say(f"scoring every token behind {counted(len(work.behind_prompts), 'reply')} into {work.run}")
+    plain = dataclasses.replace(work.settings, lens=False)
+    where = (work.behind_prompts, work.run, plain, work.mesh)
+    work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
+    work.new += after.repeat(work.models, *where)
+
+
 def score(work: Scored, say: Say) -> None:
     """Scores the list."""
     if work.items is None:
@@ -89,7 +103,11 @@ def judge(work: Scored, say: Say) -> None:
     say(f"scoring {listed.size_in_words} of {listed.name} under their own prompts")
     where, show = (None, work.run, work.word_settings, work.mesh), scoring.show_models
     work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=listed[:3])
-    inputs.record(listed, work.run, [model.card.slug for model in work.models])
+    slugs = [model.card.slug for model in work.models]
+    inputs.record(listed, work.run, slugs)
+    if work.probes is not None:
+        work.new += sweep_rewards(work.models, *where, items=work.probes[:3])
+        inputs.record(work.probes, work.run, slugs)
 
 
 def logprobs(work: Scored, say: Say) -> None:

@@ -16,10 +16,11 @@ from launch.common.config import SCORING_ANY, CommandSettings
 def score(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     listed = inputs.given_list(given)
+    probes = inputs.probes_of(given, listed)
     if given["reward-of"].value:
         from launch.common import implicit  # not at the top: few lists are of language models
 
-        return implicit.computed(given, "score", listed or inputs.list_given(given))
+        return implicit.computed(given, "score", listed or inputs.list_given(given), probes)
     run, models, prompts = scoring.inputs(given)
     items = listed[:3] if listed else inputs.list_given(given)
     shared = {listed.name: ""} if listed else prompts  # all rows with prompts are one share
@@ -34,6 +35,9 @@ def score(given: command.Given) -> command.CommandResult:
         rewards = sweep_rewards(models, *where, on_outcomes=show, items=items)
         if listed:
             inputs.record(listed, run, slugs)
+            if probes:
+                rewards += sweep_rewards(models, *where, items=probes[:3])
+                inputs.record(probes, run, slugs)
             return scoring.judged(run, listed.name, listed.size_in_words, slugs, rewards)
     return scoring.computed(run, f"items/{items[0]}", models, prompts, rewards)
 
@@ -42,7 +46,7 @@ COMMAND = command.Command(
     "score",
     score,
     __doc__,
-    (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD, inputs.FLAGS),
+    (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD, inputs.FLAGS, inputs.PROBES),
     "checkpoint",
     CommandSettings(
         PromptSettings,

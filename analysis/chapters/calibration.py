@@ -50,7 +50,7 @@ RELIABILITY = Spec(
     (
         *(MODEL, LIST, Column("bin", "count"), Column("n", "count", "pairs", "pairs")),
         *(Column("from_margin", "number", "|margin| from"), Column("to_margin", "number", "to")),
-        Column("confidence", "share", "sigmoid(margin)", "mean sigmoid(|margin|)"),
+        Column("confidence", "share", "sigmoid(margin)", "mean sigmoid of the size of the margin"),
         Column("accuracy", "share", help="share of pairs judged right; a margin of 0 counts half"),
         *ends("share"),
     ),

@@ -15,6 +15,7 @@ from analysis.measures import changes as measured
 from analysis.measures.matched_words import trims
 from analysis.measures.pairs import pairs as judged
 from analysis.measures.pairs import replies
+from analysis.measures.probes import effects
 from analysis.measures.two_models import AFTER, language_models, left_out
 from analysis.run import Run
 from analysis.sentences import listed, span
@@ -23,13 +24,16 @@ from analysis.study import Analysis, Study, Table, table
 from analysis.words.matching import kinds
 
 
-def changes_between(limits: Limits, noise: Sequence[tuple[str, Run]], pairs: str = "") -> Analysis:
+def changes_between(
+    limits: Limits, noise: Sequence[tuple[str, Run]], pairs: str = "", *, probes: bool = False
+) -> Analysis:
     """The chapter.
 
     Args:
       limits: what before and after may differ by.
       noise: name of a pair of sweeps of one model, and a run of the two; see `two_models`.
       pairs: name of a list of pairs that both models judge; "" without.
+      probes: whether both have also judged the edited replies of the list, on which a limit is.
     """
 
     def tables(study: Study) -> Iterator[Table]:
@@ -46,6 +50,7 @@ def changes_between(limits: Limits, noise: Sequence[tuple[str, Run]], pairs: str
                 limits,
                 judged(replies(run, pairs)) if pairs else None,
                 pairs,
+                effects(run, pairs) if probes else None,
             ),
         )
         yield table(measured.TOKENS.name, make=partial(measured.moved_tokens, run, noise, top))

@@ -16,7 +16,7 @@ from analysis.columns import LIST, MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures.pairs import NO_PAIRS, SIDES
 from analysis.measures.word_scores import of_vocabulary
 from analysis.run import Run
-from analysis.sentences import ALPHA, bounds, count, significant
+from analysis.sentences import bounds, count, significant
 from analysis.statistics import Array
 from analysis.statistics.distributions import log_odds
 from analysis.statistics.inference import paired_difference, sign_test
@@ -234,17 +234,15 @@ def sure(table_: pl.DataFrame) -> pl.DataFrame:
 def _drawn(study: Study) -> Iterator[Block]:
     every = study.tables[FEATURES.name]
     for (name,), frame in every.group_by("list", maintain_order=True):
-        first = frame.group_by("model", maintain_order=True).head(_SHOWN)
-        sure_or_not = pl.when(pl.col("q") < ALPHA).then(pl.lit("yes")).otherwise(pl.lit("no"))
-        shown = first.with_columns(sure=sure_or_not)
+        shown = frame.group_by("model", maintain_order=True).head(_SHOWN)
         label = "preferred by the model, less by people, percentage points"
         draw = partial(estimates, shown, study.names, label, value="excess", row="feature")
         yield Picture(
             f"pair_features_{name}",
             f"{name}: of the pairs that differ in a feature, how much more often the model prefers "
-            f"it than people, with 95 % intervals; the {_SHOWN} surest of each model. Hollow: may "
-            "be chance, or what length does (q is not below .05).",
-            partial(draw, panel="name", scale=100, hollow="sure"),
+            f"it than people, with 95 % intervals; the {_SHOWN} surest of each model. Those with a "
+            "q of .05 or more in the table may be chance, or what length does.",
+            partial(draw, panel="name", scale=100),
         )
     yield from FEATURES.rows(every, unfolded=True)
 

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from analysis.columns import KENDALL, LIST, PROMPT, SPEARMAN, Column, P, Row, Spec, ends, q, several
+from analysis.measures.probes import SHAM, largest
 from analysis.measures.two_models import AFTER, BEFORE, shared_ids
 from analysis.run import Run
 from analysis.settings import Limits
@@ -74,6 +75,7 @@ CHECKS = Spec(
 AT_LEAST, AT_MOST = "at least", "at most"
 RANK_AGREEMENT = "Kendall’s τ"  # The name of its limit.
 RIGHT = "pairs judged right"  # The name of the limit on pairs.
+EDITED = "largest effect of an edit"  # The name of the limit on probes.
 _CELLS = 60  # of the map of tokens, along each side
 LEAST_STEMS = 5  # of a kind of words: fewer have no interval worth the name
 
@@ -178,6 +180,7 @@ def checks(
     limits: Limits,
     judged: pl.DataFrame | None = None,
     name: str = "",
+    probes: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Every comparison with a limit, and whether it holds.
 
@@ -188,6 +191,7 @@ def checks(
       limits: the limits.
       judged: what `pairs.pairs` returned of both models.
       name: of the list of pairs.
+      probes: the table `probes.PROBES` of both models and that list.
 
     Returns:
       The table `CHECKS`: noise is what two sweeps of one model give, the worst of them, or null.
@@ -211,6 +215,14 @@ def checks(
         )
         about, limit = (f"pairs of {name}", RIGHT, f"{before:.1%} before"), limits.accuracy
         rows.append((*about, after, None, limit, AT_LEAST, after >= limit))
+    if probes is not None:
+        probe, effect = largest(probes, AFTER)
+        was = probes.filter(model=BEFORE, probe=probe)["effect"].to_list()
+        what = f"{probe}, {was[0]:+.2f} before" if was else probe
+        noise = probes.filter(model=AFTER, kind=SHAM)["effect"].abs().max()
+        numbers = (effect, noise, limits.probe)
+        holds = abs(effect) <= limits.probe
+        rows.append((f"pairs of {name}", EDITED, what, *numbers, AT_MOST, holds))
     return CHECKS.frame(rows)
 
 
@@ -241,13 +253,15 @@ def worst_first(verdict: pl.DataFrame) -> pl.DataFrame:
     """`verdict`, rows of `changes_checks.csv`, with the worst violation first.
 
     How bad one is: its share of the way from the limit to the worst value that is possible (-1 of
-    Kendall's τ, 0 of what is kept, 1 of a shift). An undefined number is worst. Limits that hold
-    come last, the nearest to its limit first; ties keep their order.
+    Kendall's τ, 0 of what is kept, 1 of a shift), or to twice the limit of an edit. An undefined
+    number is worst. Limits that hold come last, the nearest to its limit first; ties keep their
+    order.
     """
     limit, measured = pl.col("limit"), pl.col("measured")
     shift = pl.col("allowed") == AT_MOST
     lowest = pl.when(pl.col("check") == RANK_AGREEMENT).then(-1.0).otherwise(0.0)
     way = pl.when(shift).then(1 - limit).otherwise(limit - lowest)
+    way = pl.when(pl.col("check") == EDITED).then(limit).otherwise(way)
     over = pl.when(shift).then(measured.abs() - limit).otherwise(limit - measured)
     share = (over / way.clip(1e-9)).fill_nan(np.inf)
     return verdict.sort("holds", share, descending=[False, True], maintain_order=True)

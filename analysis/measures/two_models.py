@@ -184,7 +184,8 @@ def two_models(
         items={},
         logprobs={},
         item_logprobs={},
-        conversations=_shared_lists(runs, named),
+        conversations=_shared_lists(runs, named, {s: run.conversations for s, run in runs.items()}),
+        probes=_shared_lists(runs, named, {s: run.probes for s, run in runs.items()}),
         searches={},
         _records={side: run._records[named[side]] for side, run in runs.items()},
         _runs={**before._runs, **after._runs},
@@ -193,15 +194,19 @@ def two_models(
     )
 
 
-def _shared_lists(runs: Mapping[str, Run], named: Mapping[str, str]) -> dict[Any, Result]:
-    """(list, side) -> result, of the lists of conversations that both models scored.
+def _shared_lists(
+    runs: Mapping[str, Run],
+    named: Mapping[str, str],
+    scored: Mapping[str, Mapping[tuple[str, str], Result]],
+) -> dict[tuple[str, str], Result]:
+    """(list, side) -> result, of the lists that both models scored among what was `scored`.
 
     Raises AssayError for a list that two models read in two modes.
     """
     one = one_model(*(run._records[named[side]] for side, run in runs.items()))
     lists = {
-        side: {name: r for (name, model), r in run.conversations.items() if model == named[side]}
-        for side, run in runs.items()
+        side: {name: r for (name, model), r in results.items() if model == named[side]}
+        for side, results in scored.items()
     }
     shared = sorted(set(lists[BEFORE]) & set(lists[AFTER]))
     for name in shared:

@@ -7,11 +7,12 @@ from typing import Any
 import polars as pl
 
 from analysis.chapters.calibration import calibrated, in_a_line
-from analysis.measures import pairs
+from analysis.measures import pairs, probes
 from analysis.run import Run, load
 from analysis.sentences import bounds
 from engine import display
 from engine.runs import schema, storage
+from engine.runs.result import Result
 
 REPLIES = "replies.csv"
 _SHOWN = 5  # tokens per end
@@ -25,21 +26,22 @@ _OF_OURS = ("model", "row", "id", "side", "reward", "margin", "right", "prompt",
 def of_run(folder: str, models: Collection[str], texts: Collection[str]) -> Mapping[str, Any]:
     """`results` of a run: those of some models under prompts of some texts."""
     run = load(storage.path_of(folder), allow_incomplete=True)
-    kinds = (run.results, run.items, run.logprobs, run.item_logprobs)
+    kinds = (run.results, run.items, run.logprobs, run.item_logprobs, run.appended)
     every = [result for kind in kinds for result in kind.values()]
     results = [
         {
             "path": str(result.folder),
             "model": result.model,
             "prompt": result.prompt,
-            "text": run.prompts[result.prompt],
+            "text": result.inputs["prompts"][result.prompt],
             "complete": result.complete,
             "self_check": result.self_check,
             "seconds": result.seconds,
-            **(_named(run, result.model, result.prompt) if result.kind == "scores" else {}),
+            **({"baseline": result.baseline} if result.reply_start else {}),
+            **(_named(run, result) if result.kind == "scores" else {}),
         }
         for result in every
-        if result.model in models and run.prompts[result.prompt] in texts
+        if result.model in models and result.inputs["prompts"][result.prompt] in texts
     ]
     return {"results": results}
 
@@ -58,6 +60,7 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
     judged = judged.filter(pl.col("model").is_in(list(models)))
     shares = pairs.accuracies(name, judged).filter(label=pairs.ALL)
     worst = pairs.worst(name, judged, _WORST).select("model", "row", "id", "margin")
+    edits = probes.effects(run, name, models) if name in {of for of, _ in run.probes} else None
     results = list[Mapping[str, Any]]()
     for model in models:
         result = run.conversations[name, model]
@@ -78,12 +81,16 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
                 },
                 "worst": worst.filter(model=model).drop("model").to_dicts(),
             }
+        if edits is not None:
+            found["probes"] = (
+                edits.filter(model=model).drop("model", "list").fill_nan(None).to_dicts()
+            )
         results.append(found)
     return results
 
 
-def _named(run: Run, model: str, prompt: str) -> dict[str, Any]:  # Any: what JSON holds
-    scores = run.scores(models=[model], prompts=[prompt]).collect().select("token", "reward")
+def _named(run: Run, result: Result) -> dict[str, Any]:  # Any: what JSON holds
+    scores = run.joined(result).collect().select("token", "reward")
     ranked = scores.sort("reward", descending=True, maintain_order=True)
     return {
         "highest": ranked.head(_SHOWN).to_dicts(),
@@ -110,6 +117,17 @@ def write_replies(run: str, name: str, models: Sequence[str]) -> list[str]:
     own = pairs.pairs(scored, every=True).filter(pl.col("model").is_in(list(models)))
     margins = calibrated(loaded, name, own).iter_rows(named=True)
     return [*_lines(name, pairs.pairs(scored), models), *map(in_a_line, margins)]
+
+
+def probe_lines(run: str, name: str, models: Sequence[str]) -> list[str]:
+    """What edits of the replies of a list of pairs change in the rewards of models: a line each."""
+    table = probes.effects(load(run, finished_only=True), name, models)
+    lines = []
+    for (model,), rows in table.group_by("model", maintain_order=True):
+        found = probes.sure(rows).head(_SHOWN).select("probe", "effect").iter_rows()
+        said = ", ".join(f"{probe} {effect:+.3g}" for probe, effect in found)
+        lines.append(f"{model}: effects of edits, in median margins: {said or 'none beyond noise'}")
+    return lines
 
 
 def _lines(name: str, every: pl.DataFrame, models: Sequence[str]) -> Iterator[str]:

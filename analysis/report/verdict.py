@@ -15,6 +15,7 @@ from analysis.chapters.calibration import in_a_line
 from analysis.measures.changes import (
     AT_MOST,
     CHANGE,
+    EDITED,
     RANK_AGREEMENT,
     RIGHT,
     moved_tokens,
@@ -212,7 +213,10 @@ def _limit(row: Mapping[str, Any], questions: Mapping[str, str]) -> dict[str, An
         scale, places, unit = 1, 3, ""
     if on == RIGHT:
         on += f" ({row['what']})"
-    if row["allowed"] == AT_MOST:
+    if on == EDITED:
+        on = f"{on}{row['what'] and ': ' + row['what']}"
+        sign, scale, places, unit = "±", 1, 2, " median margins"
+    elif row["allowed"] == AT_MOST:
         on = f"shift of a kind of words{row['what'] and ': ' + row['what']}"
         sign, unit = "±", " points"
 

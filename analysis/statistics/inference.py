@@ -120,6 +120,18 @@ def clustered(
     return student(value, error, effective_clusters(clusters))
 
 
+def detectable(estimate: Estimate, clusters: Array, power: float = 0.8) -> float:
+    """The size of an effect that would have p < .05 with probability `power`.
+
+    That is, with the error of an estimate that `clustered` returned; NaN where it has none.
+    """
+    degrees = effective_clusters(clusters) - 1
+    if not degrees >= 1:
+        return math.nan
+    within = _quantile(0.975, degrees)
+    return (estimate.high - estimate.low) / 2 * (1 + _quantile(power, degrees) / within)
+
+
 def clustered_share(hit: Array, clusters: Array, tests: int = 1) -> Estimate:
     """Share of `hit` (bool [N]) with its interval, without p; `tests` as of `half_width`.
 

@@ -23,7 +23,7 @@ from engine.display import counted
 from engine.errors import AssayError
 from engine.lists.files import ConversationList
 from engine.runs import storage
-from engine.runs.schema import SCORES_DIR
+from engine.runs.schema import PROBES, SCORES_DIR
 from engine.settings import SweepSettings, check_choice, setting
 from engine.sources.resolve import is_model
 from engine.sweep.outcomes import Outcome
@@ -99,6 +99,7 @@ def compared(
     paths: Mapping[str, epath.Path],
     target: epath.Path,
     listed: ConversationList | None,
+    probes: ConversationList | None,
     limits: Limits,
     settings: AnalyzeSettings,
 ) -> Difference:
@@ -109,6 +110,7 @@ def compared(
       paths: of "before" and "after", each a run or a checkpoint.
       target: folder of the report.
       listed: pairs that both score; or None.
+      probes: their edited replies, which both score too; or None.
       limits: what the two may differ by.
       settings: of the report.
 
@@ -126,10 +128,12 @@ def compared(
         else side_of(runs[of], given[f"{of}_model"].value, f"--{of}")
         for of in paths
     }
+    lists = [each for each in (listed, probes) if each is not None]
     if listed is not None:
         check_rendering([model for sweep in sweeps.values() for model in sweep.models], listed)
         for of, run in runs.items():
-            _check_judged(run, sides[of], listed)
+            for each in lists:
+                _check_judged(run, sides[of], each)
     if not sweeps:  # said of what was found to be runs
         _refuse_settings_of_sweeps(given)
     prompts = matching(sides[BEFORE], sides[AFTER], named)
@@ -143,7 +147,7 @@ def compared(
         again = [*sweeps.values()][-1].again(under, storage.path_of(given.run) / "noise")
     if sweeps:
         say(_cost(sweeps, again, prompts, listed))
-        _sweep(given, [*sweeps.values()], again, listed)
+        _sweep(given, [*sweeps.values()], again, lists)
     runs |= {of: load(sweep.run) for of, sweep in sweeps.items()}
     if again:
         measured = load(again.run)
@@ -160,6 +164,7 @@ def compared(
         prompts=prompts,
         noise=noise,
         pairs=listed.name if listed else "",
+        probes=probes is not None,
         limits=limits,
         settings=settings,
     )
@@ -214,14 +219,17 @@ def _sweep(
     given: command.Given,
     sweeps: Sequence[NeededSweep],
     again: NeededSweep | None,
-    listed: ConversationList | None,
+    lists: Sequence[ConversationList],
 ) -> None:
-    """Computes what is missing of the rewards, those of the two sides first."""
-    outcomes: list[Outcome] = []  # of the pairs
+    """Computes what is missing of the rewards, those of the two sides first.
+
+    `lists` are of the pairs, and of their edited replies.
+    """
+    outcomes: list[Outcome] = []  # of the lists
     for sweep in [*sweeps, again] if again else sweeps:
         with command.run_lock("diff", sweep.run, wait=given.wait):
             sweep_rewards(*sweep, scoring.show_extremes)
-            if listed is not None and sweep is not again:
+            for listed in lists if sweep is not again else ():
                 plain = dataclasses.replace(sweep.settings, lens=False)
                 where = (sweep.models, None, sweep.run, plain, sweep.mesh)
                 sweep_rewards(*where, on_outcomes=outcomes.extend, items=listed[:3])
@@ -229,13 +237,14 @@ def _sweep(
 
 
 def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
-    """Raises AssayError for a run in which the model has not scored the same pairs."""
-    result = run.conversations.get((listed.name, side.slug))
-    if result is None or not run.conversation_list(listed.name, side.slug).equals(listed.table):
-        has = "has no scores of" if result is None else "scored other rows under the name"
+    """Raises AssayError for a run in which the model has not scored the same pairs, or edits."""
+    edited, key = listed.name.endswith(PROBES), (listed.name.removesuffix(PROBES), side.slug)
+    there = key in (run.probes if edited else run.conversations)
+    if not there or not run.conversation_list(*key, probes=edited).equals(listed.table):
+        has = "scored other rows under the name" if there else "has no scores of"
         raise AssayError(
             f"{side.name}: {side.slug} {has} {listed.name!r}; allowed: a run into which `assay "
-            "score --items=<the same file>` wrote, or a checkpoint"
+            f"score --items=<the same file>{' --probes' * edited}` wrote, or a checkpoint"
         )
 
 

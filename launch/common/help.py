@@ -23,7 +23,7 @@ assay convert --source=org/model --revision=main --checkpoint=checkpoints/its
 assay sweep out/my-reward-model --run=runs/mine --prompt="What is best?"
 assay sweep model-a model-b --run=runs/both --config.prompts=greatest,worst
 assay score model --run=runs/mine --items=words.txt --prompt="What is best?"
-assay score model --run=runs/mine --items=pairs.jsonl
+assay score model --run=runs/mine --items=pairs.jsonl --probes
 assay search out/my-reward-model --run=runs/mine --config.length=4
 assay search model --run=runs/mine --prompt="Best?" --config.direction=min
 assay logprobs org/language-model --run=runs/mine --config.form=chat
@@ -44,7 +44,7 @@ assay serve model-a model-b --run=runs/asked --port=8431""".splitlines()
 # Group -> its flags and settings; a section of settings by its name. All others are the command's.
 _GROUPS = {
     "model": "checkpoint reward-of beta language_model base cache convert verify mode pooling",
-    "prompt": "prompt prompts form items column name word_prompts",
+    "prompt": "prompt prompts form items column name probes word_prompts",
     "": "",
     "output": "run report out objectives lens analyze part_size",
     "computing": "dtype step_size mesh check_memory self_check seed shard multihost coordinator "

@@ -21,11 +21,14 @@ _OF_HEADS = [
 
 
 def computed(
-    given: Given, command: str, items: tuple[str, Sequence[str]] | ConversationList | None = None
+    given: Given,
+    command: str,
+    items: tuple[str, Sequence[str]] | ConversationList | None = None,
+    probes: ConversationList | None = None,
 ) -> CommandResult:
     """Rewards of every token, or of a list, into the run; returns the command's last line.
 
-    A list of conversations is scored under its own prompts.
+    A list of conversations is scored under its own prompts, and so are its edited replies, if any.
 
     Raises:
       AssayError: not two language models, flags and settings that only reward models have, and what
@@ -63,6 +66,9 @@ def computed(
         )
         if listed:
             inputs.record(listed, run, [pair.slug])
+            if probes:
+                rewards += sweep_pair(*where, probes[:3])
+                inputs.record(probes, run, [pair.slug])
             size = listed.size_in_words
             return scoring.judged(run, listed.name, size, [pair.slug], rewards)
     assert prompts is not None

@@ -4,12 +4,16 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
+import polars as pl
+
 from engine import processes
 from engine.checkpoint.card import Checkpoint
+from engine.display import counted
 from engine.errors import AssayError
 from engine.lists import files
 from engine.lists.fields import REPLIES
 from engine.lists.files import ConversationList
+from engine.runs import schema
 from launch.common import scoring
 from launch.common.command import Flags, Given, paths
 from launch.common.config import keys_typed
@@ -24,6 +28,15 @@ FLAGS: Flags = {
     ),
     "column": (None, f"Column of the replies in --items; by default name, {' or '.join(REPLIES)}."),
     "name": (None, "Name of --items in the run; by default the file's name."),
+}
+
+
+PROBES: Flags = {
+    "probes": (
+        False,
+        "Also score edits of the replies of the pairs in --items, to see what style buys: up to "
+        "15 times as many replies (docs/probes.md).",
+    ),
 }
 
 
@@ -60,19 +73,58 @@ def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None
     shared = functools.cache(functools.partial(_shared, given)) if flag else None
     path = Path(paths(given, "items")[0])
     listed = files.read_conversations(path, given.column, "" if sweeps else flag, shared)
-    if listed is None or given.name is None:
-        return listed
-    return listed._replace(name=given.name)
+    if listed is not None and given.name is not None:
+        listed = listed._replace(name=given.name)
+    if listed is not None and listed.name.endswith(schema.PROBES):
+        raise AssayError(
+            f"list {listed.name!r}: such names are of edited replies (--probes); give it another "
+            "--name"
+        )
+    return listed
+
+
+def probes_of(given: Given, listed: ConversationList | None) -> ConversationList | None:
+    """With --probes the list of the edited replies of a list of pairs, else None.
+
+    Of each conversation the last message is edited, by every edit that has something to edit.
+
+    Raises AssayError for --probes without pairs.
+    """
+    if not given.probes:
+        return None
+    if listed is None or "chosen" not in listed.table["side"]:
+        raise AssayError(
+            "--probes: no pairs; allowed: --items=<a file of prompt, chosen, rejected>"
+        )
+    from analysis.words.edits import EDITS, SHAMS  # the analysis, which no other list needs
+
+    rows = []
+    for row in listed.table.iter_rows(named=True):
+        *turns, reply = row["messages"]
+        for name, edit in {**SHAMS, **EDITS}.items():
+            edited = None if reply["content"] is None else edit(reply["content"])
+            if edited is not None:
+                messages = [*turns, {**reply, "content": edited}]
+                own = {"messages": messages, "labels": [{"name": "probe", "value": name}]}
+                rows.append({**row, **own, "conversation_id": len(rows)})
+    table = pl.DataFrame(rows, schema=listed.table.schema)
+    say(f"--probes: {counted(len(table), 'edited reply')} beside {listed.size_in_words}")
+    return listed._replace(name=f"{listed.name}{schema.PROBES}", table=table, notes=[])
 
 
 def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:
-    """Writes `replies.csv` of a list that some models have scored, and prints their accuracies."""
+    """Writes `replies.csv` of a list that some models have scored, and prints their accuracies.
+
+    Of edited replies it prints what the edits change.
+    """
     for note in listed.notes:
         say(f"note: {note}")
     if processes.writes():
         from analysis.report import facts  # the analysis, which no other list needs
 
-        for line in facts.write_replies(run, listed.name, slugs):
+        edited = listed.name.endswith(schema.PROBES)
+        name = listed.name.removesuffix(schema.PROBES)
+        for line in (facts.probe_lines if edited else facts.write_replies)(run, name, slugs):
             say(line)
 
 

@@ -154,6 +154,11 @@ def build(explorer: Explorer) -> Starlette:
         texts = requests.replies(fields)
         return functools.partial(explorer.reply, question=question, replies=texts), None
 
+    def running(fields: requests.Fields) -> Works:
+        question = requests.question(fields, len(explorer.models), "reply")
+        text = requests.reply(fields)
+        return functools.partial(explorer.running, question=question, reply=text), None
+
     def search(fields: requests.Fields) -> Works:
         names = ("direction", "length", "steps", "topk")
         question = requests.question(fields, len(explorer.models), *names)
@@ -165,7 +170,7 @@ def build(explorer: Explorer) -> Starlette:
         number = requests.whole(fields, "answer", 0, 1, 2**53)
         return None, functools.partial(explorer.keep, answer=number)
 
-    works = {"rank": rank, "reply": reply, "search": search, "keep": keep}
+    works = {"rank": rank, "reply": reply, "running": running, "search": search, "keep": keep}
     routes = [
         Route("/", page),
         Route("/static/{name}", file),

@@ -28,7 +28,7 @@ from engine.errors import AssayError
 from engine.runs.identity import Json
 from engine.runs.result import ranges
 from engine.scoring.reward_passes import RewardScorer, check_finite
-from engine.scoring.rows import RewardRows, reply_rows, token_rows
+from engine.scoring.rows import RewardRows, ending_rows, reply_rows, token_rows
 from engine.search.gcg import Trace, run_search
 from engine.search.objective import SearchObjective
 from engine.settings import DIRECTIONS, SearchSettings, SweepSettings
@@ -231,6 +231,17 @@ class Explorer:
         names = model.detailed.columns[0]
         check_finite(model.checkpoint.card.slug, "reply", 0, names, numbers)
         job.tell("replies", columns=list(names), numbers=numbers.T.tolist())
+
+    def running(self, job: Job, question: Question, reply: str) -> None:
+        """Tells `running`: the tokens of a reply, and the reward if it ended at each of them."""
+        model = self.models[question.model]
+        with self._memory(model):
+            how = reply, self.settings.pooling
+            rows = ending_rows(model.checkpoint, question.prompt, *how)
+            rows.check(model.checkpoint.card.decoder)
+            [numbers] = model.detailed.score(model.prefill(rows.prompt), rows, 0, len(rows))
+        check_finite(model.checkpoint.card.slug, "token", 0, ["reward"], numbers[:1])
+        job.tell("running", tokens=rows.columns["token"], rewards=numbers[0].tolist())
 
     def search(self, job: Job, question: Question, given: dict[str, Any]) -> None:
         """Tells `step` with the best reply after each step of a search, then `done`."""

@@ -147,6 +147,22 @@ def test_replies_have_rewards_and_percentiles_as_one_types(window, explorer):
     assert [float(text[:-2]) for text in texts[::2]] == pytest.approx(below, abs=0.5)
 
 
+def test_a_reply_is_coloured_by_the_reward_while_it_is_read(window):
+    """The token with the highest reward is the darkest; markup in a reply stays text."""
+    page, reply = window(), f"the war of love{HOSTILE}"
+    page.locator("#replies").fill(reply)
+    expect(page.locator("#read")).to_be_visible()
+    page.get_by_role("button", name="Colour by the reward").click()
+    read = page.locator("#reading .read")
+    expect(read).to_have_text(reply)
+    spans = read.locator("span").evaluate_all("(all) => all.map((x) => [x.title, x.style.cssText])")
+    found = [(float(t.replace("−", "-")), float(css.split(":")[1].strip(" ;"))) for t, css in spans]
+    assert max(found)[1] == 1 and min(found)[1] == 0 and len({*found}) > 5
+    assert page.evaluate("[window.ran, document.images.length]") == [None, 0]
+    page.locator("#replies").fill("love")
+    expect(page.locator("#reading")).to_be_empty()
+
+
 # Top and bottom of what a panel shows, without a histogram, which may stand beside it, and its own.
 ENDS = """(all) => all.map((panel) => [...panel.querySelectorAll(":scope > :not(figure)"), panel]
   .map((x) => x.getBoundingClientRect()).filter((x) => x.height).map((x) => [x.top, x.bottom]))"""

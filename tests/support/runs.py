@@ -247,6 +247,19 @@ def add_conversations(
     add_table(run, schema.list_path(name), table)
 
 
+def add_probes(
+    run: pathlib.Path, name: str, table: pl.DataFrame, probes: Sequence[str], rewards: Mapping
+) -> None:
+    """Adds edited replies of a list that has been added: each model's rewards [probes, replies]."""
+    labels = pl.Series([[{"name": "probe", "value": probe}] for probe in probes])
+    each = [
+        table.with_columns(labels=pl.lit(labels[at : at + 1]).first()) for at in range(len(probes))
+    ]
+    edited = pl.concat(each).with_columns(conversation_id=pl.int_range(pl.len(), dtype=pl.UInt32))
+    flat = {model: np.ravel(values).tolist() for model, values in rewards.items()}
+    add_conversations(run, f"{name}{schema.PROBES}", edited, flat)
+
+
 def list_of(rows: Sequence[tuple[str, str, str, Mapping[str, str | None]]]) -> pl.DataFrame:
     """Prompt, chosen, rejected, labels of each pair -> the list."""
     sides = [
@@ -448,6 +461,10 @@ def full_run(run: pathlib.Path, rng: np.random.Generator) -> pathlib.Path:
     listed = list_of([(f"p{i}", "x" * (i % 7), "y", kinds[i % 2]) for i in range(40)])
     rewards = {model: rng.normal(size=len(listed)) for model in list(FULL)[:2]}
     add_conversations(run, "own", listed, rewards)
+    effects = {"unchanged": 0.0, "trailing space": 0.1, "emoji behind": 1.5, "! for .": -0.5}
+    noise = {model: 0.1 * rng.normal(size=(len(effects), len(listed))) for model in rewards}
+    shift = np.array([*effects.values()])[:, None]
+    add_probes(run, "own", listed, [*effects], {m: rewards[m] + shift + noise[m] for m in rewards})
     return run
 
 

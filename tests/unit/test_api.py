@@ -8,6 +8,7 @@ import pytest
 import engine
 from engine.checkpoint.card import Checkpoint
 from engine.scoring.reward_passes import default_dtype
+from engine.scoring.rows import pooling_of
 from engine.text.chat_template import with_system
 
 PROMPT = "What is the greatest thing?"
@@ -195,3 +196,32 @@ def stored_in(dtype, checkpoint):
     """The checkpoint as if its decoder's tensors had that dtype; its head has another."""
     types = {"decoder.embedding": dtype, "decoder.layers.up": dtype, "readout.norm": "float32"}
     return Checkpoint(checkpoint.path, dataclasses.replace(checkpoint.card, dtypes=types))
+
+
+ENDING = "love is <the truth>, é 東京 🏳️‍🌈 and war.\n"
+
+
+@pytest.mark.parametrize("changes", [{}, {"head": "mlp"}, {"pad_token_id": 2}], ids=str)
+def test_each_running_reward_is_that_of_the_reply_cut_there(checkpoint, changes):
+    """By the plain pass over each truncated conversation, which shares nothing."""
+    opened = checkpoint("running", **changes)
+    model = engine.load(str(opened.path), step_size=16)
+    found = model.running(PROMPT, ENDING)
+    ids, around = opened.template.reply_ids(ENDING), opened.template.split(PROMPT)
+    assert found["token_id"].to_list() == ids and "".join(found["token"]) == ENDING
+    assert found.filter(token="").height and dict(found.schema)["reward"] == pl.Float32
+    cut = [[*around.prefix, *ids[:end], *around.suffix] for end in range(1, len(ids) + 1)]
+    pooling = pooling_of(opened, "auto")
+    expected = model._scorer.plain_rewards(cut, [pooling.position(one) for one in cut])[0]
+    np.testing.assert_allclose(found["reward"], expected, rtol=0, atol=1e-4 * np.ptp(expected))
+    whole = model.score(PROMPT, ENDING, mode="ids")
+    np.testing.assert_allclose(found["reward"][-1], whole[0], rtol=1e-5)
+    texts = [ENDING[: len("love is")], ENDING[: len("love is <the")]]
+    ends = ["".join(found["token"][:n]) for n in range(1, len(ids) + 1)]
+    scored = model.score(PROMPT, texts, mode="ids")
+    np.testing.assert_allclose([found["reward"][ends.index(t)] for t in texts], scored, rtol=1e-4)
+
+
+def test_a_reply_without_tokens_has_no_running_reward(model):
+    with pytest.raises(engine.AssayError, match="reply=''"):
+        model.running(PROMPT, "")

@@ -1,0 +1,182 @@
+"""`assay score --probes` on heads with a planted bias of style, and what reads it."""
+
+import json
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+
+import analysis
+from analysis.measures import probes
+from analysis.words.edits import EDITS, SHAMS
+from engine.runs.folder import RunFolder
+from tests.support import biased, folders, tiny
+
+SENTENCES = ("It was the{} then.", "So it is the truth.", "Be it so, and see it{}.", "That is all.")
+
+
+def rows_of(count, seed=0):
+    """Pairs whose chosen replies say love and whose rejected ones say war; without markdown."""
+    rng, rows = np.random.default_rng(seed), []
+    for number in range(count):
+        row = {"prompt": f"What is good? {number // 2}"}
+        for side, word in (("chosen", " love"), ("rejected", " war")):
+            said = rng.permutation(SENTENCES)[: rng.integers(2, 5)]
+            row[side] = " ".join(s.format(word * rng.integers(0, 3)) for s in said)
+        rows.append(row)
+    return rows
+
+
+ROWS = rows_of(40)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Bias -> checkpoint."""
+    folder = tmp_path_factory.mktemp("biased")
+    return {
+        bias: folders.convert(biased.write_model(folder / bias, bias), folder / f"c-{bias}", bias)
+        for bias in biased.BIASES
+    }
+
+
+@pytest.fixture(scope="module")
+def run(models, tmp_path_factory):
+    """The run of all of them."""
+    from launch import score
+
+    folder = tmp_path_factory.mktemp("scored")
+    path = folder / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    listed = ",".join(str(model.path) for model in models.values())
+    flags = [f"--checkpoint={listed}", f"--items={path}", "--probes", "--config.self_check=4"]
+    assert score.main([*flags, f"--run={folder / 'run'}"]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def table(run):
+    return probes.effects(analysis.load(run), "pairs")
+
+
+@pytest.mark.parametrize(
+    ("bias", "first"), [("bullets", "sentences as bullets"), ("exclamations", "! for .")]
+)
+def test_a_planted_bias_is_the_first_edit_and_no_other_is_beyond_the_shams(table, bias, first):
+    edits = table.filter(model=bias, kind="edit")
+    assert edits["probe"][0] == first and edits["effect"][0] > 0.5
+    assert edits.filter("beyond_noise")["probe"].to_list() == [first]
+
+
+def test_a_model_without_a_bias_has_no_edit_beyond_the_shams(table):
+    assert not table.filter(model="plain", kind="edit")["beyond_noise"].any()
+
+
+def test_a_taste_for_length_shows_in_every_edit_that_changes_it_in_their_order(table):
+    """By tokens, over all replies; one that keeps it is within the noise."""
+    edits, tokens = table.filter(model="length", kind="edit"), tiny.tokenizer()
+    size = lambda text: len(tokens(text)["input_ids"])  # noqa: E731
+    texts = [row[side] for row in ROWS for side in ("chosen", "rejected")]
+    added = {
+        name: np.mean([size(new) - size(old) for old in texts if (new := edit(old))])
+        for name, edit in EDITS.items()
+        if any(map(edit, texts))
+    }
+    assert {*edits["probe"]} == {*added}
+    assert edits["probe"][0] == max(added, key=added.get)
+    beyond = dict(edits.select("probe", "beyond_noise").iter_rows())
+    assert not beyond["! for ."] and added["! for ."] == 0
+    assert all(beyond[name] for name, size in added.items() if size > 8)
+
+
+def test_edited_replies_are_a_list_of_their_own(run):
+    opened, folder = analysis.load(run), RunFolder.open(str(run))
+    assert opened.conversation_lists() == ["pairs"] and {*folder.lists} == {"pairs", "pairs.probes"}
+    assert {*opened.conversations} == {*opened.probes}
+    edited = opened.probe_scores("pairs")
+    named = edited["labels"].list.get(0).struct.field("value")
+    chosen = edited.filter(named == "emoji behind", row=3, side="chosen")["messages"].item()
+    assert chosen[-1]["content"] == f"{ROWS[2]['chosen']} 😊"
+    assert {*named} <= {*EDITS, *SHAMS}
+    unedited = pl.read_csv(run / "conversations" / "pairs" / "replies.csv")
+    assert unedited.height == 2 * len(ROWS) * len(biased.BIASES)
+
+
+def test_the_numbers_of_a_row_are_those_of_a_slow_loop(run, table):
+    opened = analysis.load(run)
+    edited, before = opened.probe_scores("pairs"), opened.conversation_scores("pairs")
+    reward = {(r["row"], r["side"]): r["bullets"] for r in before.to_dicts()}
+    margins = {r: reward[r, "chosen"] - reward[r, "rejected"] for r in range(1, len(ROWS) + 1)}
+    unit, changes, flips = np.median(np.abs([*margins.values()])), [], []
+    for row in edited.to_dicts():
+        if row["labels"][0]["value"] == "sentences as bullets":
+            changes.append((row["bullets"] - reward[row["row"], row["side"]]) / unit)
+            if row["side"] == "rejected":
+                now = reward[row["row"], "chosen"] - row["bullets"]
+                flips.append((now > 0) != (margins[row["row"]] > 0))
+    found = table.filter(model="bullets", probe="sentences as bullets").row(0, named=True)
+    assert (found["n"], found["pairs"]) == (len(changes), len(flips))
+    numbers = (found["effect"], found["flips"], found["margin"])
+    assert numbers == pytest.approx((np.mean(changes), np.mean(flips), unit), rel=1e-5)
+    assert found["ci_low"] < found["effect"] < found["ci_high"]
+
+
+def test_a_run_with_probes_is_verified_and_resumed(command, models, run):
+    bullets = models["bullets"].path
+    command("verify", f"--run={run}", "--rescore=4", f"--checkpoint={bullets}").fine()
+    folder = run / "conversations" / "pairs.probes" / "model=bullets"
+    [part] = folder.glob("part-*")
+    before = part.read_bytes()
+    shutil.rmtree(folder)
+    flags = [f"--checkpoint={bullets}", f"--run={run}", f"--items={run.parent / 'pairs.jsonl'}"]
+    done = command("score", *flags, "--probes", "--json", "--config.self_check=4").fine()
+    assert part.read_bytes() == before
+    [found] = json.loads(done.out[-1])["results"]
+    assert found["probes"][0]["kind"] == "sham"
+    assert [e["probe"] for e in found["probes"] if e["beyond_noise"]] == ["sentences as bullets"]
+
+
+def test_a_limit_on_probes_fails_the_model_that_style_buys(command, models, run, tmp_path, light):
+    """From checkpoints; and a run that lacks the edits is refused by name."""
+    sides = [f"--before={models['plain'].path}", f"--after={models['bullets'].path}"]
+    flags = [f"--run={tmp_path / 'run'}", f"--report={tmp_path / 'report'}", "--prompt=Why?"]
+    flags += [f"--items={run.parent / 'pairs.jsonl'}", "--config.noise=off"]
+    flags += ["--config.self_check=2", "--config.limits.ends=5"]
+    done = command("diff", *sides, *flags, "--probes", "--config.limits.probe=0.5")
+    assert done.code == 1
+    checks = {
+        c["on"]: c for c in json.loads((tmp_path / "report/verdict.json").read_text())["limits"]
+    }
+    found = checks["largest effect of an edit"]
+    assert (found["ok"], found["limit"], found["value"] > 0.5) == (False, 0.5, True)
+    assert found["what"].startswith("sentences as bullets, ")
+    assert (tmp_path / "report/tables/probes.csv").exists()
+    runs = [f"--{side}={tmp_path / 'run' / side}" for side in ("before", "after")]
+    again = [*runs, *flags[1:2], flags[3], "--config.limits.ends=5", "--probes"]
+    done = command("diff", *again, "--config.limits.probe=2")
+    page = json.loads((tmp_path / "report/verdict.json").read_text())
+    assert [c["ok"] for c in page["limits"] if c["on"] == "largest effect of an edit"] == [True]
+
+
+REFUSED = [
+    ("score", ["--items=words.txt", "--probes"], "--probes: no pairs"),
+    ("score", ["--items=replies.jsonl", "--probes"], "--probes: no pairs"),
+    ("score", ["--items=pairs.jsonl", "--name=a.probes"], "list 'a.probes'"),
+    ("diff", ["--config.limits.probe=1", "--items=pairs.jsonl"], "--config.limits.probe needs"),
+    ("diff", ["--config.limits.probe=nan", "--probes"], "diff.limits.probe=nan"),
+]
+
+
+@pytest.mark.parametrize(("name", "flags", "line"), REFUSED)
+def test_what_probes_cannot_be_made_of_is_refused(command, models, tmp_path, name, flags, line):
+    (tmp_path / "words.txt").write_text("love\n")
+    (tmp_path / "replies.jsonl").write_text('{"prompt": "a", "reply": "b"}\n')
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    model = models["plain"].path
+    where = [f"--checkpoint={model}"] if name == "score" else [f"--before={model}"]
+    where += [f"--after={model}", f"--report={tmp_path / 'r'}"] * (name == "diff")
+    flags = [flag.replace("--items=", f"--items={tmp_path}/") for flag in flags]
+    done = command(name, *where, f"--run={tmp_path / 'run'}", *flags)
+    assert done.code == 2 and done.err[-1].startswith(f"{name}: {line}")
+    assert not (tmp_path / "run").exists()
