@@ -201,6 +201,8 @@ class Pairs(NamedTuple):
             table = RowReader(given.columns, has_nulls=is_polars).table(rows)
             if "chosen" not in table["side"]:
                 raise AssayError("no pairs; allowed: columns prompt, chosen and rejected")
+            if table.select("row", "side").is_duplicated().any():
+                raise AssayError("a list of replies; write a row for each pair, or `assay score`")
         return cls(given, table)
 
     def judged(self, rewards: np.ndarray) -> pl.DataFrame:

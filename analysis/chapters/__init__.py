@@ -6,6 +6,7 @@ To add one: write the module, and put it into a group below.
 from analysis.chapters import (
     agreement,
     appended,
+    calibration,
     categories,
     distributions,
     explained,
@@ -18,6 +19,7 @@ from analysis.chapters import (
     logprobs,
     model_list,
     objectives,
+    pair_features,
     pairs,
     policies,
     probes,
@@ -41,7 +43,14 @@ GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
     (
         "lists",
         "Lists and people",
-        (pairs.ANALYSIS, probes.ANALYSIS, items.ANALYSIS, humans.ANALYSIS),
+        (
+            pairs.ANALYSIS,
+            pair_features.ANALYSIS,
+            calibration.ANALYSIS,
+            probes.ANALYSIS,
+            items.ANALYSIS,
+            humans.ANALYSIS,
+        ),
     ),
     (
         "replies",

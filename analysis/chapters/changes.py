@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Heading, Picture, Text
+from analysis.chapters.calibration import calibrated
 from analysis.charts.shifts import shifts
 from analysis.measures import changes as measured
 from analysis.measures.matched_words import trims
@@ -55,6 +56,9 @@ def changes_between(
         yield table(measured.TOKENS.name, make=partial(measured.moved_tokens, run, noise, top))
         make = partial(measured.noise_floors, run, noise)
         yield table("noise_floors", make=make, file=False)
+        if pairs:
+            every = judged(replies(run, pairs), every=True)
+            yield table("changes_margins", make=partial(calibrated, run, pairs, every), file=False)
 
     def drawn(study: Study) -> Iterator[Block]:
         """For each prompt, the shifts of tokens and of kinds of words."""

@@ -15,7 +15,9 @@ from analysis.measures.pairs import (
     ALL,
     BETWEEN,
     LENGTH,
+    NO_PAIRS,
     PAIRS,
+    SECOND,
     SECTION,
     WORST,
     accuracies,
@@ -31,15 +33,16 @@ from engine.runs import schema, storage
 
 _NONE = "No list with prompts of its own was scored."
 _TO_READ, _TEXTS = 5, ("question", "chosen", "rejected")  # of the worst pairs of each model
-_NO_PAIRS = "No list of pairs (chosen and rejected replies) was scored."
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """For charts: ("replies", list) and ("judged", list)."""
+    """For charts and other chapters: ("replies", list), ("judged", list), ("every_pair", list)."""
     made, run = study.tables, study.run
     for name in run.conversation_lists():
         yield table("replies", name, make=partial(replies, run, name, study.models), file=False)
         yield table("judged", name, make=partial(_judged, made, name), file=False)
+        every = partial(_judged, made, name, every=True)
+        yield table("every_pair", name, make=every, file=False, why=NO_PAIRS)
     judged = {name: frame for (name,), frame in made.of("judged").items()}
     of_pairs = {name: frame for name, frame in judged.items() if frame.height}
 
@@ -53,17 +56,18 @@ def _tables(study: Study) -> Iterator[Table]:
         return WORST.concat(worst(*each, study.settings.top) for each in of_pairs.items())
 
     def length() -> pl.DataFrame:
-        each = judged.items()
+        every = {name: made.get("every_pair", name) for name in judged}
+        each = ((name, judged[name].clear() if e is None else e) for name, e in every.items())
         return LENGTH.concat(lengths(name, made["replies", name], frame) for name, frame in each)
 
-    yield table(PAIRS.name, make=accuracy, why=_NO_PAIRS)
+    yield table(PAIRS.name, make=accuracy, why=NO_PAIRS)
     yield table(BETWEEN.name, make=two_models, why="No two models judged the same pairs.")
-    yield table(WORST.name, make=lowest, why=_NO_PAIRS)
+    yield table(WORST.name, make=lowest, why=NO_PAIRS)
     yield table(LENGTH.name, make=length, why=_NONE)
 
 
-def _judged(made: Tables, name: str) -> pl.DataFrame:
-    return pairs(made["replies", name])
+def _judged(made: Tables, name: str, every: bool = False) -> pl.DataFrame:
+    return pairs(made["replies", name], every)
 
 
 def _accuracy(study: Study) -> Iterator[Block]:
@@ -90,6 +94,12 @@ def _accuracy(study: Study) -> Iterator[Block]:
         yield Text(
             "Sections are RewardBench’s: accuracies of their subsets, weighted as its own scorer "
             "does (math-prm as much as all code).",
+            "how",
+        )
+    if SECOND in shares["label"]:
+        yield Text(
+            "RewardBench 2: the chosen reply must have the highest reward of its row. Ties is the "
+            "score of its own scorer, of accuracies and margins.",
             "how",
         )
 

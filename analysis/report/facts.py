@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from analysis.chapters.calibration import calibrated, in_a_line
 from analysis.measures import pairs, probes
 from analysis.run import Run, load
 from analysis.sentences import bounds
@@ -17,6 +18,7 @@ REPLIES = "replies.csv"
 _SHOWN = 5  # tokens per end
 _WORST = 10  # pairs
 _CHARACTERS = 40  # of a text in a line
+_OF_MARGINS = ("log_loss", "brier", "error", "temperature", "noise", "within_noise")
 _OF_OURS = ("model", "row", "id", "side", "reward", "margin", "right", "prompt", "reply")
 
 
@@ -51,7 +53,9 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
     `agreement` is the share of pairs of which each other model of the run prefers the same reply.
     """
     run = load(storage.path_of(folder), finished_only=True)
-    judged = pairs.pairs(pairs.replies(run, name))
+    scored = pairs.replies(run, name)
+    judged, every = pairs.pairs(scored), pairs.pairs(scored, every=True)
+    margins = calibrated(run, name, every).fill_nan(None)
     between = pairs.between(name, judged).select("model_a", "model_b", "alike").rows()
     judged = judged.filter(pl.col("model").is_in(list(models)))
     shares = pairs.accuracies(name, judged).filter(label=pairs.ALL)
@@ -69,6 +73,12 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
             found |= {
                 "pairs": share["n"],
                 "agreement": {a if b == model else b: n for a, b, n in between if model in (a, b)},
+                **{
+                    key: value
+                    for row in margins.filter(model=model).to_dicts()
+                    for key, value in row.items()
+                    if key in _OF_MARGINS
+                },
                 "worst": worst.filter(model=model).drop("model").to_dicts(),
             }
         if edits is not None:
@@ -94,7 +104,8 @@ def write_replies(run: str, name: str, models: Sequence[str]) -> list[str]:
     The lines are of `models`, with their agreement with the others of the run; the file has all
     that scored the list.
     """
-    scored = pairs.replies(load(run, finished_only=True), name)
+    loaded = load(run, finished_only=True)
+    scored = pairs.replies(loaded, name)
     table = scored.select(*_OF_OURS)
     for label in pairs.label_names(scored):
         name_here = label
@@ -103,7 +114,9 @@ def write_replies(run: str, name: str, models: Sequence[str]) -> list[str]:
         table = table.with_columns(pairs.label_values(scored, label).alias(name_here))
     path = storage.path_of(run) / schema.CONVERSATIONS_DIR / name / REPLIES
     storage.write_atomic(path, table.write_csv().encode())
-    return [*_lines(name, pairs.pairs(scored), models)]
+    own = pairs.pairs(scored, every=True).filter(pl.col("model").is_in(list(models)))
+    margins = calibrated(loaded, name, own).iter_rows(named=True)
+    return [*_lines(name, pairs.pairs(scored), models), *map(in_a_line, margins)]
 
 
 def probe_lines(run: str, name: str, models: Sequence[str]) -> list[str]:
@@ -137,6 +150,8 @@ def _lines(name: str, every: pl.DataFrame, models: Sequence[str]) -> Iterator[st
         for row in rest:
             if row["label"] == pairs.SECTION:
                 yield f"  RewardBench {row['group']}: {row['accuracy']:.1%} of {row['n']:,}"
+            elif row["label"] == pairs.SECOND:
+                yield f"  {pairs.SECOND} {row['group']}: {row['accuracy']:.1%} of {row['n']:,}"
         yield "  worst margins (row: prompt | chosen | rejected)"
         for row in lowest.filter(model=model).iter_rows(named=True):
             texts = (row["question"], row["chosen"], row["rejected"])

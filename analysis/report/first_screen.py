@@ -26,7 +26,8 @@ def questions(
       For each prompt its id (`prompt`), its words (`text`), a panel for each model shown (`panels`)
       and the number of models that are not shown (`more`). A panel has: `model` (slug); `highest`
       and `lowest`, words with the extreme one first; `bars`, heights of a histogram of all rewards,
-      from 0 to 1, whose ends are `least` and `most`; `top` and `bottom`, the tokens with the
+      from 0 to 1, whose ends are `least` and `most`; `noise`, the gap below which two rewards are
+      the same but for the noise of computing them, or None; `top` and `bottom`, the tokens with the
       extreme rewards of all (`token`; `mark`, why it is none of the words, or ""), or None where a
       word has that reward; `behind`, of a model that was swept behind replies the tokens that raise
       most of them most (`token`, `effect_sd`, `raised`). A word has: `token`, as the tokenizer
@@ -67,6 +68,7 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
     shown = words.join(scored, on="token_id")
     middle = float(np.median(rewards))
     counts, _ = np.histogram(rewards, bins=_BARS)
+    check = study.run.results[model, prompt].self_check
     highest, lowest = (_ends(shown, middle, highest=side) for side in (True, False))
     return {
         "model": model,
@@ -78,6 +80,7 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
         "bars": [float(count) for count in counts / max(counts.max(), 1)],
         "least": float(rewards.min()),
         "most": float(rewards.max()),
+        "noise": check and check.noise,
     }
 
 

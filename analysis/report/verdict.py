@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from analysis.chapters.calibration import in_a_line
 from analysis.measures.changes import (
     AT_MOST,
     CHANGE,
@@ -51,6 +52,7 @@ class Verdict:
     # (percentiles, 0 to 1), shift, and beyond_noise: whether it moved further than every token does
     # between two sweeps of one model; null where no noise was measured.
     words: pl.DataFrame
+    margins: Sequence[str] = ()  # of both models on the pairs, in a line each
 
     @property
     def failed(self) -> int:
@@ -95,6 +97,7 @@ def of(study: Study) -> Verdict | None:
     checks = study.tables.get("changes_checks")
     if checks is None:
         return None
+    margins = study.tables.get("changes_margins")
     change = study.tables["changes"].filter(of=CHANGE).fill_nan(None)
     intervals = change.select("prompt", "ci_low", "ci_high", check=pl.lit(RANK_AGREEMENT))
     return Verdict(
@@ -105,6 +108,7 @@ def of(study: Study) -> Verdict | None:
             intervals, on=["prompt", "check"], how="left", validate="1:1", maintain_order="left"
         ),
         words=_words(study),
+        margins=[] if margins is None else [*map(in_a_line, margins.iter_rows(named=True))],
     )
 
 
@@ -167,6 +171,7 @@ def terminal_lines(verdict: Verdict) -> list[str]:
         token = plain(word["token"].strip())
         words.append((token, word["prompt"], *from_to(word)))
     parts = [aligned(sources), [*aligned(table), *[more] * bool(more)], aligned(words)]
+    parts += [[*verdict.margins]] * bool(verdict.margins)
     body = [line for part in parts for line in ("", *part)]
     differs = [f"differs in: {verdict.differs_in}"] * bool(verdict.differs_in)
     return [f"{verdict.word}: {verdict.said}", *differs, *body, ""]

@@ -159,6 +159,17 @@ def paired_difference(first: Array, second: Array, clusters: Array) -> Estimate:
     return Estimate(float(apart.mean()), middle - half, middle + half).within(-1.0, 1.0)
 
 
+def sign_test(x: Array, clusters: Array) -> float:
+    """Exact two-sided p that sums of `x` [N] over clusters are as often above 0 as below.
+
+    Sums of 0 say nothing; 1 where all are.
+    """
+    signs = np.sign(cluster_sums(x, clusters))
+    fewer = min(int((signs > 0).sum()), int((signs < 0).sum()))
+    count = int((signs != 0).sum())
+    return min(1.0, 2 * float(scipy.special.bdtr(fewer, count, 0.5))) if count else 1.0
+
+
 def clustered_draws(x: Array, clusters: Array) -> float:
     """How many independent draws give the mean of `x` [N] its clustered error; N at most.
 

@@ -29,7 +29,7 @@ class ConversationList(NamedTuple):
     @property
     def size_in_words(self) -> str:
         """How many rows it has, in words."""
-        pairs = int((self.table["side"] == "chosen").sum())
+        pairs = self.table.filter(side="chosen")["row"].n_unique()
         return counted(pairs, "pair") if pairs else counted(len(self.table), "reply")
 
 

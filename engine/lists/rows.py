@@ -63,8 +63,8 @@ class RowReader:
                 variables = self._variables(row)
                 conversations = self._conversations(row)
                 for name in copies if conversations else ():
-                    self._check_said(row, name, list(conversations.values()))
-                for side, messages in conversations.items():
+                    self._check_said(row, name, [messages for _, messages in conversations])
+                for side, messages in conversations:
                     entry = {"conversation_id": len(listed), "row": number, "side": side}
                     entry |= {"id": _label(row.get("id")), "messages": messages, "labels": own}
                     listed.append({**entry, schema.GIVEN: _given(messages, variables)})
@@ -104,27 +104,29 @@ class RowReader:
             self.notes.append(f"no labels: {', '.join(others)} (neither text nor numbers)")
         return labels, copies
 
-    def _conversations(self, row: Row) -> Mapping[str, Turns]:
-        """Side -> the conversation that ends with its reply; none where no reply is preferred."""
-        sides = self._sides.of(row)
-        replies = {side: self._cell(row, column) for side, column in sides.items()}
-        before, own = self._before(row, [*replies.values()]), dict[str, Turns]()
-        for side, reply in replies.items():
+    def _conversations(self, row: Row) -> list[tuple[str, Turns]]:
+        """Each reply's side, and the conversation that it ends; none if no reply is preferred."""
+        sides, replies = self._sides.of(row), list[tuple[str, Turns | str]]()
+        for side, column in sides.items():
+            replies += [(side, reply) for reply in self._replies(row, column, side)]
+        before = self._before(row, [reply for _, reply in replies])
+        own = list[tuple[str, Turns]]()
+        for side, reply in replies:
             with prefixed(sides[side]):
                 turns_before = before
                 if before is None and own and (isinstance(reply, str) or _by_assistant(reply[0])):
                     # Behind the chosen one's last turn of another, as ms-swift does.
-                    turns_before = [*own["chosen"]]
+                    turns_before = [*own[0][1]]
                     while _by_assistant(turns_before[-1]):
                         del turns_before[-1]
-                own[side] = _whole(turns_before, reply)
+                own.append((side, _whole(turns_before, reply)))
         system = self._system(row)
-        for side, whole in own.items():
+        for at, (side, whole) in enumerate(own):
             if system and whole[0]["role"] not in ("system", "developer"):
-                own[side] = [system, *whole]
+                own[at] = (side, [system, *whole])
             elif system and whole[0] != system:
                 raise AssayError("two system turns, in the messages and in a column; remove one")
-        opening = [json.dumps(whole[: _first_user(whole) + 1]) for whole in own.values()]
+        opening = [json.dumps(whole[: _first_user(whole) + 1]) for _, whole in own]
         if len({*opening}) > 1:
             raise AssayError("chosen and rejected begin with other messages; give both one prompt")
         return own
@@ -240,6 +242,14 @@ class RowReader:
                 if anything:
                     raise AssayError(f"{cell!r:.60} is no JSON ({error})") from error
         return without_nulls(cell) if self.has_nulls else cell
+
+    def _replies(self, row: Row, column: str, side: str) -> Sequence[Turns | str]:
+        """The replies of a side; several where a pair's cell is a list of texts (RewardBench 2)."""
+        texts = row.get(column) if side != "reply" else None
+        if texts and isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+            with prefixed(column):
+                return [checked_text(text) for text in texts]
+        return [self._cell(row, column)]
 
     def _cell(self, row: Row, column: str) -> Turns | str:
         """The text or the messages of a cell."""

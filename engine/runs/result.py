@@ -69,6 +69,15 @@ class SelfCheck:
     reward_from_text: float | None = None
     of: tuple["SelfCheck", ...] = ()
 
+    @property
+    def noise(self) -> float:
+        """The gap below which two numbers are noise: twice the largest difference of the sample.
+
+        So far can two errors move a gap. A further row has a larger error with a probability of
+        1 / (candidates + 1).
+        """
+        return 2 * self.max_abs_difference
+
     def problem(self, dtype: str, *, mixture: bool) -> str:
         """Why the difference is not within the tolerance that the code has; "" if it is.
 

@@ -111,8 +111,8 @@ CONVERSATION_LOGPROB_COLUMNS: Columns = {
     "logprob": pl.Float32,
 }
 # Of the file's row `row`, counted from 1, the conversation that ends with its reply (`side` is
-# `reply`), or one of the two that end with its `chosen` and its `rejected` reply. The last message
-# is what the model judges.
+# `reply`), or one of those that end with its `chosen` and its `rejected` replies, mostly one of
+# each. The last message is what the model judges.
 LIST_COLUMNS: Columns = {
     "conversation_id": pl.UInt32,
     "row": pl.UInt32,

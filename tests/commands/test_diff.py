@@ -100,6 +100,8 @@ def test_pairs_are_a_limit(command, both, source, tmp_path, light):
     done = command("diff", *flags, "--config.limits.accuracy=0.75")
     assert done.code == 1
     assert re.search(r"FAILS .*\(100\.0% before\) .*own +50\.0 % .*75 %", "\n".join(done.out))
+    losses = [line.split(";")[0] for line in done.out if "log loss" in line]
+    assert losses == ["before: log loss 0.313", "after: log loss 0.503"]
     content = json.loads((tmp_path / "report" / "verdict.json").read_text(encoding="utf-8"))
     first = content["limits"][0]
     assert (first["value"], first["limit"], first["ok"]) == (0.5, 0.75, False)

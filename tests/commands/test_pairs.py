@@ -64,6 +64,26 @@ SKYWORK = [
     {"chosen": turns(PROMPT, "7"), "rejected": turns(PROMPT, "8"), "source": None},
     {"chosen": turns("Go", "on"), "rejected": turns("Go", "on"), "source": "x"},
 ]
+BEST_OF_FOUR = [
+    {
+        "id": "1",
+        "prompt": PROMPT,
+        "chosen": ["love"],
+        "rejected": ["war", "zq", "the truth"],
+        "num_correct": 1,
+        "models": {"chosen": ["x"]},
+        "subset": "Math",
+    },
+    {
+        "id": "tied:0",
+        "prompt": "Name a color.",
+        "chosen": ["the red", "the blue"],
+        "rejected": ["war"],
+        "num_correct": 2,
+        "models": None,
+        "subset": "Ties",
+    },
+]
 # Many replies to one prompt, which share its prefix, and some that say the same.
 BEST_OF = [{"prompt": PROMPT, "response": "love " * (number % 18)} for number in range(20)]
 CHATS = [
@@ -104,6 +124,7 @@ FILES = {
     "rewardbench": REWARDBENCH,
     "trl": TRL,
     "skywork": SKYWORK,
+    "rewardbench-2": BEST_OF_FOUR,
     "best-of": BEST_OF,
     "chats": CHATS,
     "odd": ODD_BUT_RIGHT,
@@ -157,17 +178,20 @@ def score(command, model, tmp_path):
 
 
 def whole(row):
-    """The conversations of a row, written out."""
+    """The conversations of a row, written out, each with its side."""
     if "messages" in row and "chosen" not in row:
-        return {"reply": row["messages"]}
+        return [("reply", row["messages"])]
     sides = ("chosen", "rejected") if "chosen" in row else ("response",)
-    found = {}
-    for side in sides:
-        reply, prompt = row[side], row.get("prompt", [])
+    several = [(side, row[side] if row in BEST_OF_FOUR else [row[side]]) for side in sides]
+    replies = [(side, reply) for side, each in several for reply in each]
+    found = []
+    for side, reply in replies:
+        prompt = row.get("prompt", [])
         prompt = turns(prompt) if isinstance(prompt, str) else prompt
         reply = [{"role": "assistant", "content": reply}] if isinstance(reply, str) else reply
         own = reply[: len(prompt)] == prompt
-        found["reply" if side == "response" else side] = reply if own else [*prompt, *reply]
+        name = "reply" if side == "response" else side
+        found.append((name, reply if own else [*prompt, *reply]))
     return found
 
 
@@ -178,12 +202,12 @@ _QUICK = [("rewardbench", "text"), ("trl", "ids")]
 def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode):
     """In mode `ids` too, since no byte of these texts merges with the template's."""
     rows = FILES[name]
-    suffix = "parquet" if name in ("skywork", "rewardbench") else "jsonl"
+    suffix = "parquet" if name in ("skywork", "rewardbench", "rewardbench-2") else "jsonl"
     done = score(rows, f"--config.mode={mode}", "--config.self_check=2", name=f"list.{suffix}")
     assert done.code == 0, done.err
     found = pairs.replies(analysis.load(tmp_path / "run"), "list")
-    expected = [model[1](messages) for row in rows for messages in whole(row).values()]
-    assert found["side"].to_list() == [side for row in rows for side in whole(row)]
+    expected = [model[1](messages) for row in rows for _, messages in whole(row)]
+    assert found["side"].to_list() == [side for row in rows for side, _ in whole(row)]
     np.testing.assert_allclose(found["reward"], expected, rtol=TOLERANCES["float32"], atol=1e-4)
 
 
@@ -357,7 +381,7 @@ def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
     *swept, listed = json.loads(done.out[-1])["results"]
     assert [one["text"] for one in swept] == ["Why?", "How?"]
     margins = {}
-    for number, row in enumerate(whole(row) for row in TRL):
+    for number, row in enumerate(dict(whole(row)) for row in TRL):
         margins[number + 1] = model[1](row["chosen"]) - model[1](row["rejected"])
     assert listed["accuracy"] == np.mean(np.array([*margins.values()]) > 0)
     assert listed["margin"] == pytest.approx(np.mean([*margins.values()]), abs=1e-4)

@@ -13,7 +13,14 @@ import pytest
 import scipy.stats
 
 from analysis.measures import pairs
-from analysis.statistics import correlation, distributions, inference, kendall, regression
+from analysis.statistics import (
+    calibration,
+    correlation,
+    distributions,
+    inference,
+    kendall,
+    regression,
+)
 from analysis.statistics.inference import Estimate, Estimates
 from analysis.statistics.permutation_tests import welch_interval
 
@@ -63,6 +70,15 @@ def section(rng, each, p):
     judged = pl.DataFrame([right, subset.alias("prompt"), right.cast(float).alias("margin")])
     *_, accuracy, low, high, _, _ = next(pairs._sections("m", "l", judged, subset))
     return Estimate(accuracy, low, high), p
+
+
+def temperature(rng, words, true):
+    size, of = normal(rng, words)
+    size = 2 * np.abs(size)
+    z, _ = normal(rng, words)
+    right = scipy.stats.norm.cdf(z) < 1 / (1 + np.exp(-size / true))
+    found = calibration.temperature(np.where(right, size, -size), of)
+    return found._replace(high=math.inf if math.isnan(found.high) else found.high), true
 
 
 def mean(rng, words):
@@ -146,6 +162,7 @@ SETTINGS = {
     share: (("100x2", 0.8, 0.0), ("20x10", 0.95, 0.7), ("unequal", 0.8, 0.7)),
     two_shares: (("100", 0.8, 0.75, 0.0), ("40x5", 0.9, 0.8, 0.7), ("unequal", 0.8, 0.7, 0.7)),
     section: ((5, 0.7), (5, 0.95), (60, 0.9)),
+    temperature: (("100x2", 2.0), ("300x3", 0.7), ("unequal", 1.0)),
     mean: (("5",), ("10x4",), ("unequal",)),
     median: ((6,), (20,), (101,)),
     two_means: ((3, 8, 4.0), (3, 30, 1.0), (5, 5, 0.3)),

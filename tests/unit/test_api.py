@@ -142,6 +142,7 @@ def test_pairs_of_a_frame_are_scored_under_their_own_prompts(model):
         ([{**rows[0], "margin": 1}], "frame: .*'margin'"),
         ([{"prompt": "a", "reply": "b"}], "frame: .*prompt, chosen and"),
         ([rows[0], {"prompt": "a", "chosen": 1}], "frame: row 2: chosen: "),
+        ([{"prompt": "a", "chosen": ["b"], "rejected": ["c", "d"]}], "frame: a list of replies"),
     ):
         with pytest.raises(engine.AssayError, match=why):
             model.score_pairs(odd)

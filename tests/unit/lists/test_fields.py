@@ -197,7 +197,9 @@ ALONE = [
         "messages: message 1: ",
     ),
     ({"prompt": "a", "rejected_response": "b"}, "no column 'chosen'"),
-    ({"prompt": "a", "chosen": ["b"], "rejected": ["c", "d"]}, "chosen: a list"),  # RewardBench 2
+    ({"prompt": "a", "chosen": ["b"], "rejected": ["c", None]}, "rejected: a list"),
+    ({"prompt": "a", "chosen": [], "rejected": ["c"]}, "chosen: neither text"),
+    ({"prompt": "a", "reply": ["b", "c"]}, "reply: a list"),
 ]
 REFUSED = [*(({**PAIR, **row}, why) for row, why in BESIDE), *ALONE]
 
@@ -206,6 +208,14 @@ REFUSED = [*(({**PAIR, **row}, why) for row, why in BESIDE), *ALONE]
 def test_what_would_not_be_scored_is_refused(row, why):
     with pytest.raises(AssayError, match=re.escape(why)):
         read(row)
+
+
+def test_a_row_may_have_several_replies_of_a_side():
+    """As those of RewardBench 2; each is a conversation with the row's prompt and labels."""
+    table, _ = read({"prompt": "a", "chosen": ["b"], "rejected": ["c", "d"], "system": "s"})
+    assert table.select("row", "side").rows() == [(1, "chosen"), (1, "rejected"), (1, "rejected")]
+    said = [[message["content"] for message in messages] for messages in table["messages"]]
+    assert said == [["s", "a", "b"], ["s", "a", "c"], ["s", "a", "d"]]
 
 
 def test_numbers_and_what_the_conversation_says_are_no_reason_to_refuse():

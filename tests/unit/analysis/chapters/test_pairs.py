@@ -1,6 +1,7 @@
 """Pairs that people judged: planted accuracies, and what the page says of them."""
 
 import dataclasses
+import itertools
 import re
 from html import escape
 
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 
 import analysis
+from analysis.chapters import calibration, pair_features
 from analysis.chapters import pairs as chapter
 from analysis.measures import pairs
 from analysis.report import facts, write_report
@@ -69,6 +71,89 @@ def test_sections_are_weighted_as_rewardbench_weighs_its_subsets(judged, rng):
     others = judged([("p", "x", "y", {"subset": "chat"})], [1.0])
     table = pairs.accuracies("own", pairs.pairs(pairs.replies(others, "own")))
     assert pairs.SECTION not in table["label"]
+
+
+def several(rows):
+    """Prompt, chosen replies, rejected ones, id and subset of each row -> the list."""
+    entries = [
+        (number, side, id_, prompt, reply, subset)
+        for number, (prompt, *both, id_, subset) in enumerate(rows, 1)
+        for side, replies in zip(pairs.SIDES, both, strict=True)
+        for reply in replies
+    ]
+    listed = [
+        {
+            **{"conversation_id": place, "row": row, "side": side, "id": id_},
+            "messages": [
+                {"role": "user", "content": prompt},
+                {"role": "assistant", "content": reply},
+            ],
+            "labels": [{"name": "subset", "value": subset}],
+        }
+        for place, (row, side, id_, prompt, reply, subset) in enumerate(entries)
+    ]
+    return pl.DataFrame(listed, schema=schema.LIST_COLUMNS)
+
+
+@pytest.fixture
+def best_of(make_run, rng):
+    """The run of a file like RewardBench 2's; its rows, and the rewards of each row's replies."""
+    rows, rewards = [], []
+    for subset in sorted(pairs._SECOND - {"Ties"}):
+        for number in range(8):
+            rows.append((f"{subset} {number}", ["a"], ["b", "c", "d"], str(number), subset))
+            rewards.append([*rng.integers(0, 3, 4).astype(float)])
+    for number in range(9):
+        rows.append((f"r{number}", ["a"], ["b", "c"], f"ref:{number}", "Ties"))
+        rows.append((f"t{number}", ["a", "b", "c"], ["d", "e"], f"tied:{number}", "Ties"))
+        rewards += [[*rng.normal([1, 0, 0])], [*rng.normal([2, 2, 2, 0, 0])]]
+    rewards[-1] = [1.0, 1.0, 1.0, 0.0, 0.0]  # no difference among the right ones
+    run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "best"): [0.0]})
+    runs.add_conversations(run, "own", several(rows), {"m": [*itertools.chain(*rewards)]})
+    return analysis.load(run), rows, [np.float32(one).astype(float) for one in rewards]
+
+
+def test_rewardbench_2_is_counted_as_by_its_own_code(best_of):
+    """Against a loop after `reroll_and_score_dataset` and `process_single_model`."""
+    run, rows, rewards = best_of
+    table = pairs.accuracies("own", pairs.pairs(pairs.replies(run, "own")))
+    found = dict(table.filter(label=pairs.SECOND).select("group", "accuracy").iter_rows())
+    expected, ties = {}, {"ref": {}, "tied": {}}
+    for (_, chosen, _, id_, subset), values in zip(rows, rewards, strict=True):
+        if subset != "Ties":
+            right = 1 / list(values).count(max(values)) if values[0] == max(values) else 0.0
+            expected.setdefault(subset, []).append(right)
+        else:
+            kind, number = id_.split(":")
+            good, bad = values[: len(chosen)], values[len(chosen) :]
+            ties[kind][number] = (min(good) - max(bad), max(good) - min(good))
+    assert {right for each in expected.values() for right in each} > {0.0, 0.5, 1.0}
+    expected = {subset: np.mean(each) for subset, each in expected.items()}
+    score = sum(0.3 * np.mean([m > 0 for m, _ in ties[kind].values()]) for kind in ties)
+    for number, (margin, spread) in ties["tied"].items():
+        least = min(margin, ties["ref"][number][0])
+        score += (0.2 * (margin > spread) + 0.2 * (least > spread)) / 9
+        score += 0.01 * (np.tanh(least / spread - 1) if spread else np.sign(least)) / 9
+    expected["Ties"] = score
+    expected[pairs.SECOND_MEAN] = np.mean([*expected.values()])
+    assert found == pytest.approx(expected)
+
+
+def test_a_row_of_several_replies_is_its_worst_pair_or_each_pair_of_its_chosen_one(best_of):
+    run, rows, rewards = best_of
+    scored = pairs.replies(run, "own")
+    worst = [
+        min(r[: len(c)]) - max(r[len(c) :]) for (_, c, *_), r in zip(rows, rewards, strict=True)
+    ]
+    assert pairs.pairs(scored)["margin"].to_list() == worst
+    assert scored.filter(side="chosen").unique("row").sort("row")["margin"].to_list() == worst
+    each = [
+        r[0] - one
+        for (_, c, *_), r in zip(rows, rewards, strict=True)
+        if len(c) == 1
+        for one in r[1:]
+    ]
+    assert pairs.pairs(scored, every=True)["margin"].to_list() == each
 
 
 def test_pairs_of_one_prompt_count_as_one_observation(judged):
@@ -149,7 +234,8 @@ def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, 
     place = result.run / schema.rendered_path(result.path)
     place.write_text(f"user {EVIL}⟦.⟧", encoding="utf-8")
     report = tmp_path / "report"
-    written = write_report(run, report, {}, settings, chapters=[chapter.ANALYSIS])
+    chapters = [each.ANALYSIS for each in (chapter, pair_features, calibration)]
+    written = write_report(run, report, {}, settings, chapters=chapters)
     page = written.read_text(encoding="utf-8")
     assert EVIL not in page
     assert f"user {escape(EVIL)}⟦.⟧" in page
