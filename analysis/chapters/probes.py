@@ -29,14 +29,11 @@ def _tables(study: Study) -> Iterator[Table]:
 
 def _drawn(study: Study) -> Iterator[Block]:
     found = study.tables[PROBES.name]
-    shown = found.with_columns(
-        beyond=pl.when("beyond_noise").then(pl.lit("yes")).otherwise(pl.lit("no"))
-    )
-    for (name,), rows in shown.group_by("list", maintain_order=True):
+    for (name,), rows in found.group_by("list", maintain_order=True):
         caption = (
             f"{name}: mean change of the reward by an edit of the reply, in the model’s median "
             "margin, with 95 % intervals. The first rows change nothing that a reader sees: they "
-            "are the noise. Hollow: within the noise."
+            "are the noise."
         )
         draw = partial(
             estimates,
@@ -45,7 +42,6 @@ def _drawn(study: Study) -> Iterator[Block]:
             label="effect of the edit, median margins",
             value="effect",
             row="probe",
-            hollow="beyond",
         )
         yield Picture(f"probes_{name}", caption, draw)
     if missing := [f"“{name}”" for name in EDITS if name not in found["probe"]]:
