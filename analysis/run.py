@@ -47,6 +47,9 @@ class Run:
       conversations: (list, slug) -> its `Result` over that list of conversations.
       searches: path of a search for sequences -> its `Result`.
       probes: (list, slug) -> its `Result` over the edited replies of that list of conversations.
+      appended: (slug, prompt id) -> its `Result` over the vocabulary behind a reply start: what
+        `results` does not hold, nor `prompts` its prompt.
+      repeated: (list, slug, prompt id) -> its `Result` over repeated tokens behind a reply start.
     """
 
     folders: tuple[epath.Path, ...]
@@ -58,6 +61,8 @@ class Run:
     item_logprobs: Mapping[tuple[str, str, str], Result]
     conversations: Mapping[tuple[str, str], Result]
     searches: Mapping[str, Result]
+    appended: Mapping[tuple[str, str], Result]
+    repeated: Mapping[tuple[str, str, str], Result]
     _records: Mapping[str, Mapping[str, Any]]  # Any: JSON of run.json
     _runs: Mapping[epath.Path, RunFolder]
     _vocabularies: Mapping[str, tuple[RunFolder, str]]  # slug -> run, and path in it
@@ -75,6 +80,7 @@ class Run:
                 f"  prompts: {', '.join(self.prompts)}",
                 f"  lists: {', '.join(lists) or 'none'}",
                 f"  results: {len(self.results)} of vocabularies, "
+                f"{len(self.appended)} behind replies, "
                 f"{len(self.items) + len(self.conversations) + len(self.probes)} of lists, "
                 f"{len(self.logprobs) + len(self.item_logprobs)} of log-probabilities, "
                 f"{len(self.searches)} searches",
@@ -96,13 +102,28 @@ class Run:
         """
         chosen = (self._chosen("model", models), self._chosen("prompt", prompts))
         frames = [
-            self._joined(result)
+            self.joined(result)
             for (model, prompt), result in self.results.items()
             if model in chosen[0] and prompt in chosen[1]
         ]
         if not frames:
             raise RunError(f"no scores of {sorted(chosen[0])} under {sorted(chosen[1])}")
         return pl.concat(frames)
+
+    def effects(self, model: str, prompt: str) -> tuple[Array, Array]:
+        """Token ids (uint32, ascending), and what each adds behind a reply start (float64).
+
+        The effect is the reward of the reply start with the token, less that without it.
+        """
+        result = self.appended[model, prompt]
+        if result.baseline is None:
+            raise RunError(f"{result.where}: not finished; run its command again")
+        ids, rewards = self._cache.rewards(result, self.same_vocabulary(model))
+        return ids, rewards.astype(float) - result.baseline
+
+    def items_of(self, result: Result) -> pl.DataFrame:
+        """item_id, item and reward of one result over a list; sorted by item_id."""
+        return checks.scan(result).collect().sort("item_id")
 
     def rewards(self, model: str, prompt: str) -> tuple[Array, Array]:
         """Token ids (uint32, ascending) and rewards (float32) of one model under one prompt.
@@ -289,7 +310,8 @@ class Run:
             raise RunError(f"{what} {unknown[0]!r} is not in the run; there: {known}")
         return chosen
 
-    def _joined(self, result: Result) -> pl.LazyFrame:
+    def joined(self, result: Result) -> pl.LazyFrame:
+        """The columns of `scores` of one result over the vocabulary."""
         number = list(checks.columns(result))[-1]
         scores = (
             checks.scan(result)
@@ -349,7 +371,10 @@ def load(
             checks.check_scores(kept, rows, ids[path], allow_incomplete)
         elif "item_id" in rows.columns:
             checks.check_items(kept, rows, items)
-    by_kind = {kind: [r for r in results if r.kind == kind] for kind in schema.COLUMNS}
+    # The one rule for what is no plain sweep, and no list of the user's.
+    behind = [result for result in results if result.reply_start]
+    plain = [result for result in results if not result.reply_start]
+    by_kind = {kind: [r for r in plain if r.kind == kind] for kind in schema.COLUMNS}
     conversations = by_kind[schema.CONVERSATIONS_DIR]
     if not results and not contents.searches:
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
@@ -362,12 +387,12 @@ def load(
     }
     tokens = {kind: {(r.model, r.prompt): r for r in by_kind[kind]} for kind in by_kind}
     scored = (schema.SCORES_DIR, schema.ITEMS_DIR, schema.CONVERSATIONS_DIR)
-    shown = {r.model for kind in scored for r in by_kind[kind]}
+    shown = {r.model for kind in scored for r in by_kind[kind]} | {r.model for r in behind}
     shown |= {result.model for result in contents.searches.values()}
     return Run(
         folders=folders,
         models={slug: record for slug, record in contents.models.items() if slug in shown},
-        prompts=contents.prompts,
+        prompts={p: text for p, text in contents.prompts.items() if not schema.parted(text)[1]},
         results=tokens[schema.SCORES_DIR],
         items=lists[schema.ITEMS_DIR],
         logprobs=tokens[schema.LOGPROBS_DIR],
@@ -375,6 +400,10 @@ def load(
         conversations={key: r for key, r in by_list.items() if key not in probes},
         probes={(name.removesuffix(schema.PROBES), m): r for (name, m), r in probes.items()},
         searches=contents.searches,
+        appended={(r.model, r.prompt): r for r in behind if r.kind == schema.SCORES_DIR},
+        repeated={
+            (str(r.items), r.model, r.prompt): r for r in behind if r.kind == schema.ITEMS_DIR
+        },
         _records=contents.models,
         _runs=runs,
         _vocabularies=contents.vocabularies,

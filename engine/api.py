@@ -23,13 +23,13 @@ from engine.runs import schema
 from engine.scoring.conversations import ConversationRows
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, check_finite, default_dtype, dtype_named
-from engine.scoring.rows import RewardRows, ending_rows, reply_rows, token_rows
+from engine.scoring.rows import RewardRows, ending_rows, mode_of, reply_rows, token_rows
 from engine.search.gcg import run_search, trace_frame
 from engine.search.objective import SearchObjective
 from engine.search.run import certificate
 from engine.settings import SearchSettings, check_integer
 from engine.sweep.setup import vocabulary_of
-from engine.text.chat_template import checked_text
+from engine.text.chat_template import checked_text, with_reply_start
 from engine.types import Prompt
 
 if TYPE_CHECKING:
@@ -96,13 +96,20 @@ class RewardModel:
         return vocabulary_of(self._checkpoint)
 
     def sweep(
-        self, prompt: Prompt | Sequence[str], *, mode: str = "auto", pooling: str = "auto"
+        self,
+        prompt: Prompt | Sequence[str],
+        *,
+        after: str = "",
+        mode: str = "auto",
+        pooling: str = "auto",
     ) -> pl.DataFrame:
-        """Rewards of every token of the vocabulary as the whole reply.
+        """Rewards of every token of the vocabulary as the whole reply, or at the end of a reply.
 
         Args:
           prompt: the user's turn; or all turns before the reply, as messages with `role` and
             `content`; or several users' turns, one after the other with a progress bar.
+          after: a reply start, which every token follows (docs/behind-a-reply.md); with a prompt
+            that is a text.
           mode: `ids` puts each id between the template's; `text` decodes it, renders the
             conversation and tokenises the whole text, so that templates trim and ids merge; `auto`
             is `ids`, or `text` where the template cannot be cut around a reply.
@@ -112,8 +119,16 @@ class RewardModel:
 
         Returns:
           token_id u32, token str, reward f32; best first, equal rewards by id. Of several prompts
-          one frame after the other, with the column prompt, its text, in front.
+          one frame after the other, with the column prompt, its text, in front. Behind a reply
+          start also effect f32: the reward less that of the reply start alone.
         """
+        if after:
+            if not isinstance(prompt, str):
+                raise AssayError(f"after={after!r}: its prompt must be one text")
+            whole = with_reply_start(prompt, after)
+            swept = self._tokens(self._scorer, ["reward"], whole, mode, pooling)
+            alone = self._replies(whole, [""], mode_of(self._checkpoint, [whole], mode), pooling)
+            return swept.with_columns(effect=pl.col("reward") - alone[0, 0])
         given = prompt if isinstance(prompt, Sequence) else ()
         several = [one for one in given if isinstance(one, str)]
         if isinstance(prompt, str) or not several or len(several) < len(prompt):

@@ -118,6 +118,25 @@ class PromptSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class AfterSettings:
+    """Which replies of --after_items are reply starts."""
+
+    of: str = setting("Of pairs, the replies to take: `chosen`, `rejected` or `both`.", "chosen")
+    rows: int = setting("Number of rows that are drawn, with --config.seed.", 8)
+
+    def __post_init__(self) -> None:
+        check_choice("after.of", self.of, ("chosen", "rejected", "both"))
+        check_integer("after.rows", self.rows, 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplyStartSettings:
+    """What commands take that sweep behind replies."""
+
+    after: AfterSettings = setting("Replies of --after_items.", AfterSettings())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """How results are computed. Their identity holds the dtype; sizes are recorded."""
 

@@ -39,6 +39,8 @@ class Scored:
     # A list whose rows have prompts of their own, or None.
     conversations_list: ConversationList | None = None
     probes: ConversationList | None = None  # its edited replies, or None
+    # Prompt id -> text, of prompts with a reply start.
+    behind_prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     models: Sequence[Checkpoint] = ()  # checkpoints of the reward models
     language: Sequence[Checkpoint] = ()  # those of the language models
     new: int = 0  # rewards and log-probabilities that this call has computed
@@ -68,6 +70,17 @@ def sweep(work: Scored, say: Say) -> None:
     if work.prompts:
         where = (work.prompts, work.run, work.settings, work.mesh)
         work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
+
+
+def behind(work: Scored, say: Say) -> None:
+    """Scores every token behind replies, and repeats those that move rewards most."""
+    from launch.common import after  # of which most reports have none
+
+    say(f"scoring every token behind {counted(len(work.behind_prompts), 'reply')} into {work.run}")
+    plain = dataclasses.replace(work.settings, lens=False)
+    where = (work.behind_prompts, work.run, plain, work.mesh)
+    work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
+    work.new += after.repeat(work.models, *where)
 
 
 def score(work: Scored, say: Say) -> None:

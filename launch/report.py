@@ -23,10 +23,11 @@ from engine.checkpoint.card import LANGUAGE
 from engine.display import counted
 from engine.errors import AssayError
 from engine.runs import storage
-from engine.settings import LogprobSettings, PromptSettings
+from engine.settings import LogprobSettings, PromptSettings, ReplyStartSettings
 from engine.sources.resolve import name_of, with_distinct_names
 from launch import pipeline
 from launch.common import (
+    after,
     command,
     inputs,
     reporting,
@@ -66,23 +67,35 @@ def report(given: command.Given) -> command.CommandResult:
     names, prompts = command.paths(given, "checkpoint"), scoring.prompts(given)
     listed = inputs.given_list(given, sweeps=True) if inputs.has_list(given) else None
     alone = given.items is not None and listed is None  # replies without prompts of their own
+    behind = after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {}
     work = Report(
         config=given.config,
         root=storage.path_of(given.out or _default_out(names)),
         prompts=prompts,
         items=inputs.list_given(given) if alone else None,
         word_prompts=prompts,
+        behind_prompts=behind,
         conversations_list=listed,
         probes=inputs.probes_of(given, listed),
         names=names,
         languages=given.language_model,
         analyze=reporting.settings_of(given.config.analyze),
     )
-    asked = {pipeline.score: alone, pipeline.judge: listed, pipeline.logprobs: work.languages}
+    asked: dict[Any, object] = {  # Any: steps
+        pipeline.behind: behind,
+        pipeline.score: alone,
+        pipeline.judge: listed,
+        pipeline.logprobs: work.languages,
+    }
     with command.run_lock("report", work.run, wait=given.wait):
         pipeline.run(STEPS, work, asked)
         run = analysis.load(work.run)
     slugs = [model.card.slug for model in work.models]
+    swept = [r.seconds for (model, _), r in run.results.items() if model in slugs]
+    if listed is not None and not behind and swept:
+        rows = min(given.config.after.rows, listed.table["row"].n_unique())
+        seconds = len(slugs) * rows * sum(swept) / len(swept)
+        after.say_cost(seconds, rows, given.items)
     words = [
         scoring.extremes(model, prompt, run.scores(models=[model], prompts=[prompt]).collect())
         for model, prompt in itertools.product(slugs, prompts)
@@ -91,7 +104,7 @@ def report(given: command.Given) -> command.CommandResult:
     every = [*slugs, *(model.card.slug for model in work.language)]
 
     def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
-        results = [*facts.of_run(work.run, every, prompts.values())["results"]]
+        results = [*facts.of_run(work.run, every, {*prompts.values(), *behind.values()})["results"]]
         if listed is not None:
             results += facts.of_conversations(work.run, listed.name, slugs)
         return {"page": str(work.page), "results": results}
@@ -137,6 +150,7 @@ def analyze(work: Report, say: Say) -> None:
 STEPS: Sequence[pipeline.Step[Report]] = (
     convert,
     pipeline.sweep,
+    pipeline.behind,
     pipeline.score,
     pipeline.judge,
     pipeline.logprobs,
@@ -148,9 +162,14 @@ COMMAND = command.Command(
     "report",
     report,
     __doc__,
-    (scoring.MODELS, scoring.PROMPT, _FLAGS, inputs.FLAGS, inputs.PROBES, command.WAIT),
+    (
+        *(scoring.MODELS, scoring.PROMPT, scoring.AFTER, _FLAGS),
+        *(inputs.FLAGS, inputs.PROBES, command.WAIT),
+    ),
     "checkpoint",
-    CommandSettings(ReportSettings, PromptSettings, LogprobSettings, *SCORING_ANY),
+    CommandSettings(
+        ReportSettings, PromptSettings, ReplyStartSettings, LogprobSettings, *SCORING_ANY
+    ),
 )
 main = COMMAND.main
 

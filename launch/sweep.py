@@ -1,4 +1,4 @@
-"""Scores every token of the vocabulary as the reply to each prompt.
+"""Scores every token of the vocabulary as the reply to each prompt, or behind a reply (--after).
 
 Writes <run>/scores; `assay analyze` makes a report of it. On two CPU cores a 135M-parameter model
 of 16 layers takes about two minutes per prompt. A command that was stopped continues when it is run
@@ -7,7 +7,8 @@ again.
 
 import sys
 
-from engine.settings import ImplicitSettings, PromptSettings, SweepSettings
+from engine.errors import AssayError
+from engine.settings import ImplicitSettings, PromptSettings, ReplyStartSettings, SweepSettings
 from engine.sweep.reward_jobs import sweep_rewards
 from launch.common import command, scoring, sharding
 from launch.common.config import SCORING_ANY, CommandSettings
@@ -15,16 +16,25 @@ from launch.common.config import SCORING_ANY, CommandSettings
 
 def sweep(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
+    behind = scoring.sweeps_behind(given)
     if given["reward-of"].value:
+        if behind:
+            raise AssayError("--reward-of with --after: allowed with a reward model only")
         from launch.common import implicit  # not at the top: few sweeps are of language models
 
         return implicit.computed(given, "sweep")
     run, models, prompts = scoring.inputs(given)
+    if behind:
+        from launch.common import after  # not at the top: few sweeps are behind replies
+
+        prompts = after.prompts(given, prompts, only=True)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(SweepSettings, given.config, models)
     show = scoring.show_extremes, sharding.show_models(given)
     with command.run_lock("sweep", run, wait=given.wait):
         rewards = sweep_rewards(models, prompts, run, settings, mesh, *show)
+        if behind and given.shard is None:
+            rewards += after.repeat(models, prompts, run, settings, mesh)
     return scoring.computed(run, "scores", models, prompts, rewards)
 
 
@@ -32,9 +42,9 @@ COMMAND = command.Command(
     "sweep",
     sweep,
     __doc__,
-    (*scoring.FLAGS, scoring.REWARD_OF, sharding.SHARD),
+    (*scoring.FLAGS, scoring.AFTER, scoring.REWARD_OF, sharding.SHARD),
     "checkpoint",
-    CommandSettings(PromptSettings, *SCORING_ANY, ImplicitSettings),
+    CommandSettings(PromptSettings, ReplyStartSettings, *SCORING_ANY, ImplicitSettings),
 )
 main = COMMAND.main
 

@@ -5,6 +5,7 @@ To add one: write the module, and put it into a group below.
 
 from analysis.chapters import (
     agreement,
+    appended,
     categories,
     distributions,
     explained,
@@ -30,7 +31,7 @@ from analysis.study import Analysis
 # Anchor and heading of each group of the page, and its analyses. Their order is that of the page,
 # of its headlines, and in which tables are made: an analysis may read the tables of those before.
 GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
-    ("words", "Words", (tokens.ANALYSIS, framing.ANALYSIS)),
+    ("words", "Words", (tokens.ANALYSIS, appended.ANALYSIS, framing.ANALYSIS)),
     ("models-compared", "Models", (agreement.ANALYSIS, explained.ANALYSIS)),
     (
         "kinds",

@@ -62,7 +62,7 @@ def map_of_models(
     said = f"1 − τ as distance; stress {table['stress'][0]:.2f}"
     said += f"; {unnamed} without room for a name" if unnamed else ""
     below = alt.TitleParams(said, orient="bottom", fontSize=look.TYPE, fontWeight=400)
-    chart = alt.concat(*panels, columns=len(panels), data=look.data(placed), title=below)
+    chart = alt.hconcat(*panels, data=look.data(placed), title=below)
     return chart.resolve_scale(color="independent", shape="independent")
 
 

@@ -83,7 +83,8 @@ def write_report(
 
 
 def _about(run: Run) -> dict[str, object]:
-    results = {f"{m} × {p}": r.identity.short for (m, p), r in run.results.items()}
+    every = {**run.results, **run.appended}
+    results = {f"{m} × {p}": r.identity.short for (m, p), r in every.items()}
     return {"runs": [str(folder) for folder in run.folders], "identities": results}
 
 

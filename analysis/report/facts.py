@@ -11,6 +11,7 @@ from analysis.run import Run, load
 from analysis.sentences import bounds
 from engine import display
 from engine.runs import schema, storage
+from engine.runs.result import Result
 
 REPLIES = "replies.csv"
 _SHOWN = 5  # tokens per end
@@ -23,21 +24,22 @@ _OF_OURS = ("model", "row", "id", "side", "reward", "margin", "right", "prompt",
 def of_run(folder: str, models: Collection[str], texts: Collection[str]) -> Mapping[str, Any]:
     """`results` of a run: those of some models under prompts of some texts."""
     run = load(storage.path_of(folder), allow_incomplete=True)
-    kinds = (run.results, run.items, run.logprobs, run.item_logprobs)
+    kinds = (run.results, run.items, run.logprobs, run.item_logprobs, run.appended)
     every = [result for kind in kinds for result in kind.values()]
     results = [
         {
             "path": str(result.folder),
             "model": result.model,
             "prompt": result.prompt,
-            "text": run.prompts[result.prompt],
+            "text": result.inputs["prompts"][result.prompt],
             "complete": result.complete,
             "self_check": result.self_check,
             "seconds": result.seconds,
-            **(_named(run, result.model, result.prompt) if result.kind == "scores" else {}),
+            **({"baseline": result.baseline} if result.reply_start else {}),
+            **(_named(run, result) if result.kind == "scores" else {}),
         }
         for result in every
-        if result.model in models and run.prompts[result.prompt] in texts
+        if result.model in models and result.inputs["prompts"][result.prompt] in texts
     ]
     return {"results": results}
 
@@ -77,8 +79,8 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
     return results
 
 
-def _named(run: Run, model: str, prompt: str) -> dict[str, Any]:  # Any: what JSON holds
-    scores = run.scores(models=[model], prompts=[prompt]).collect().select("token", "reward")
+def _named(run: Run, result: Result) -> dict[str, Any]:  # Any: what JSON holds
+    scores = run.joined(result).collect().select("token", "reward")
     ranked = scores.sort("reward", descending=True, maintain_order=True)
     return {
         "highest": ranked.head(_SHOWN).to_dicts(),

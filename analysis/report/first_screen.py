@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from analysis.measures.appended import APPENDED, strongest
 from analysis.study import Study
 from analysis.words import lexicons, stems
 
 WORDS = 10  # At either end.
+_BEHIND = 3  # Tokens behind replies.
 _BARS = 48
 _MOST_MODELS = 12  # Further ones are in the explorer.
 _NO_WORD, _PIECE = "no word", "a piece of a word, or a rare word"
@@ -26,9 +28,11 @@ def questions(
       and `lowest`, words with the extreme one first; `bars`, heights of a histogram of all rewards,
       from 0 to 1, whose ends are `least` and `most`; `top` and `bottom`, the tokens with the
       extreme rewards of all (`token`; `mark`, why it is none of the words, or ""), or None where a
-      word has that reward. A word has: `token`, as the tokenizer spells it;
-      `reward`; `percentile`, the share of the tokens that score lower, in percent, ties counted
-      half; `strength`, 0 at the model's median reward, 1 at its most extreme word of this end.
+      word has that reward; `behind`, of a model that was swept behind replies the tokens that raise
+      most of them most (`token`, `effect_sd`, `raised`). A word has: `token`, as the tokenizer
+      spells it; `reward`; `percentile`, the share of the tokens that score lower, in percent, ties
+      counted half; `strength`, 0 at the model's median reward, 1 at its most extreme word of this
+      end.
     """
     common = lexicons.common_words(study.options.frequency)
     words = {model: whole_words(study, model, common) for model in study.scored[:most]}
@@ -68,12 +72,18 @@ def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[s
         "model": model,
         "highest": highest,
         "lowest": lowest,
+        "behind": _behind(study, model),
         "top": _beyond(study, model, shown, scored, rewards.max(), highest),
         "bottom": _beyond(study, model, shown, scored, rewards.min(), lowest),
         "bars": [float(count) for count in counts / max(counts.max(), 1)],
         "least": float(rewards.min()),
         "most": float(rewards.max()),
     }
+
+
+def _behind(study: Study, model: str) -> Sequence[Mapping[str, Any]]:
+    table = study.tables.get(APPENDED.name)
+    return [] if table is None else strongest(table.filter(model=model), _BEHIND)
 
 
 def _beyond(

@@ -164,6 +164,10 @@ def lede(study: Study) -> str:
             f"{who} {did} every token of the vocabulary {place} to {prompts}: {tokens} a model, "
             f"{numbers}."
         )
+    if run.appended:
+        models = count(len({model for model, _ in run.appended}), "reward model")
+        replies = count(len({prompt for _, prompt in run.appended}), "reply", "replies")
+        sentences.append(f"{models} scored every token behind {replies}.")
     lists = run.item_lists()
     if lists:
         models = {model for items, model, _ in run.items if items in lists}
@@ -198,8 +202,13 @@ def of_language_models(run: Run) -> bool:
 
 def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
     run = study.run
-    shown = [*run.results.values(), *run.conversations.values(), *run.probes.values()]
-    folders = {result.run for result in shown}
+    results = [
+        *run.results.values(),
+        *run.appended.values(),
+        *run.conversations.values(),
+        *run.probes.values(),
+    ]
+    folders = {result.run for result in results}
     paths = len({folder.name for folder in folders}) < len(folders)
     worded: dict[str, list[str]] = {}
     for prompt, text in run.prompts.items():
@@ -212,7 +221,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         "worded": list(worded.items()),
         "prompts": list(run.vocabulary_prompts),
         "prompt_names": study.prompt_names,
-        "results": [_provenance(result, paths) for result in shown],
+        "results": [_provenance(result, paths) for result in results],
         "language_models": of_language_models(run),
         "modes": sorted(
             {r.identity.mode or "–" for r in run.results.values() if r.kind != LOGPROBS_DIR}

@@ -119,6 +119,7 @@ class Result:
       ways: how parts were computed; `Part.way` is a place here.
       self_check: None before all parts are there, and for imported numbers.
       coefficients: objective -> its weight in the reward, where the prompt fixes them.
+      baseline: under a prompt with a reply start, the reward of the reply start alone.
       seconds: that its parts took.
       environment: of the command that computed the last part.
       rejected: of a search, candidates whose text did not tokenise back to them.
@@ -135,6 +136,7 @@ class Result:
     ways: tuple[dict[str, Any], ...] = ()  # Any: what JSON holds
     self_check: SelfCheck | None = None
     coefficients: dict[str, float] | None = None
+    baseline: float | None = None
     seconds: float = 0.0
     environment: dict[str, Any] = dataclasses.field(default_factory=dict)  # Any: what JSON holds
     rejected: int | None = None
@@ -216,6 +218,12 @@ class Result:
         return [span for span in self.spans if schema.part_name(*span) not in self.parts]
 
     @property
+    def reply_start(self) -> str:
+        """Of scored tokens and lists, the reply start of their prompt; "" without one."""
+        text = self.inputs.get("prompts", {}).get(self.prompt, "")
+        return schema.parted(text)[1] if self.kind in (schema.SCORES_DIR, schema.ITEMS_DIR) else ""
+
+    @property
     def imported(self) -> bool:
         """Whether its numbers were computed elsewhere."""
         return bool(self.identity.imported)
@@ -223,7 +231,10 @@ class Result:
     @property
     def complete(self) -> bool:
         """Whether all rows are there, and a sample agrees with the plain pass."""
-        return not self.missing and (self.imported or self.self_check is not None)
+        checked = self.self_check is not None and (
+            self.baseline is not None or not self.reply_start
+        )
+        return not self.missing and (self.imported or checked)
 
     @property
     def columns(self) -> schema.Columns:

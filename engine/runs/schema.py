@@ -50,6 +50,8 @@ HUMANS = "humans.parquet"
 LIST = "list.parquet"
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
 PROBES = ".probes"  # ends the name of the list of a list's edited replies
+# In a prompt's text, before its reply start: a reply that is begun, behind which rows are scored.
+REPLY_START = "␟"
 # Of a model's entry in run.json: the two language models, form and beta of implicit rewards.
 PAIR = "reward_of"
 # Largest allowed difference between a written number and the plain pass's, relative to
@@ -228,6 +230,28 @@ def conversations(table: pl.DataFrame) -> tuple[list[list[dict[str, Any]]], list
         for message, others in zip(conversation, own["messages"], strict=False):
             message.update(others)
     return messages, [own["variables"] for own in given]
+
+
+def parted(prompt: str) -> tuple[str, str]:
+    """A prompt's text without its reply start, and the reply start; "" for a prompt without one."""
+    plain, _, reply_start = prompt.partition(REPLY_START)
+    return plain, reply_start
+
+
+# How often a token is repeated behind a reply start, in the lists of `repeated_list`.
+TIMES = (1, 2, 4, 8, 16, 32)
+REPEATED = ("raise", "lower", "random")  # the groups of tokens that are repeated
+
+
+def repeated_list(group: str, digest: str) -> str:
+    """Name of the list of a group's tokens, each `TIMES` times; `digest` is its `items_hash`."""
+    return f"repeated-{group}-{digest[:8]}"
+
+
+def repeated_group(items: str) -> str:
+    """The group of such a list; "" for another list."""
+    match = re.fullmatch(rf"repeated-({'|'.join(REPEATED)})-[0-9a-f]{{8}}", items)
+    return match[1] if match else ""
 
 
 def prompt_in_form(prompt: str, form: str) -> str:

@@ -79,6 +79,8 @@ class Rows(abc.ABC):
     prompt: PromptIds  # the conversation around the rows' replies
     columns: KeyColumns  # the key columns of all rows
     unread: Sequence[str] = ()  # keys of messages that the template writes in no conversation
+    # The row behind the last, under a prompt with a reply start: the reply start alone.
+    baseline: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -143,6 +145,7 @@ class RewardRows(Rows):
     pooling: Pooling = LAST
     any_length: bool = True
     unread: Sequence[str] = ()
+    baseline: Sequence[int] = ()
 
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of the whole conversations of some rows."""
@@ -217,8 +220,8 @@ def token_rows(
         mode,
         pooling,
         {"token_id": ids},
-        lambda rows: [checkpoint.tokens[ids[row]] for row in rows],
-        lambda rows: [[ids[row]] for row in rows],
+        lambda row: checkpoint.tokens[ids[row]],
+        lambda row: [ids[row]],
     )
 
 
@@ -236,8 +239,8 @@ def reply_rows(
         mode,
         pooling,
         {"item_id": range(len(replies)), "item": replies},
-        lambda rows: [replies[row] for row in rows],
-        lambda rows: [checkpoint.template.reply_ids(replies[row]) for row in rows],
+        lambda row: replies[row],
+        lambda row: checkpoint.template.reply_ids(replies[row]),
     )
 
 
@@ -275,17 +278,20 @@ def _rows_of(
     mode: str,
     pooling: str,
     columns: KeyColumns,
-    texts_of: Callable[[Sequence[int]], list[str]],
-    replies_of: Callable[[Sequence[int]], list[list[int]]],
+    text_of: Callable[[int], str],
+    reply_of: Callable[[int], list[int]],
 ) -> RewardRows:
     """Rows of key columns, the texts of their replies, and the token ids of these alone."""
+    count = len(next(iter(columns.values())))
     template, mode = checkpoint.template, mode_of(checkpoint, [prompt], mode)
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
 
     def ids_of(rows: Sequence[int]) -> list[list[int]]:
         if mode == "text":
-            return template.sequences(around.prompt, texts_of(rows))
-        return [[*around.prefix, *ids, *around.suffix] for ids in replies_of(rows)]
+            texts = [text_of(row) if row < count else "" for row in rows]
+            return template.sequences(around.prompt, texts)
+        replies = (reply_of(row) if row < count else [] for row in rows)
+        return [[*around.prefix, *ids, *around.suffix] for ids in replies]
 
     return RewardRows(
         prompt=around,
@@ -294,6 +300,7 @@ def _rows_of(
         ids_of=ids_of,
         pooling=pooling_of(checkpoint, pooling),
         any_length=mode == "text" or "item" in columns,
+        baseline=[count] if isinstance(prompt, str) and schema.parted(prompt)[1] else (),
     )
 
 

@@ -192,7 +192,9 @@ def refusals(
             prefix=max(each.context for each in rows),
             own=min(each.shortest_candidate for each in rows),
             step_size=step,
-            self_check=min(settings.self_check, max(min(len(r), r.checked_at_once) for r in rows)),
+            self_check=max(
+                min(settings.self_check, len(r), r.checked_at_once) + len(r.baseline) for r in rows
+            ),
         )
         if settings.check_memory and (reason := refusal(placed, work)):
             reasons[models] = reason

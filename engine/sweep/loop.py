@@ -289,7 +289,7 @@ class _Loop:
             if self.outcomes.agree_all_failed(models):
                 return 0
         sample = self._sample(first.rows)
-        plain = scorer.score_plainly(first.rows, sample.tolist())
+        plain = scorer.score_plainly(first.rows, [*sample.tolist(), *first.rows.baseline])
         if processes.writes():
             self.write(self._close, opened, plain, sample)
         going = [job for job in jobs if not self.outcomes[job.model].failure]
@@ -357,7 +357,8 @@ class _Loop:
     ) -> None:
         """Compares a sample of what is on disk with the plain pass, which completes the jobs.
 
-        `plain`: of each job, numbers of the sample by the plain pass: float32 [columns, sample].
+        `plain`: of each job, numbers of the sample by the plain pass: float32 [columns, sample]; if
+        the prompt has a reply start, those of the reply start alone follow.
         """
         completed = []
         for one, expected in zip(opened, plain, strict=True):
@@ -374,11 +375,13 @@ class _Loop:
                     job.columns,
                     sample,
                     numbers[:, sample],
-                    expected,
+                    expected[:, : len(sample)],
                     dtype,
                     compared=schema.MEDIAN if mixture else schema.LARGEST,
                 )
                 result.coefficients = one.coefficients
+                if job.rows.baseline:
+                    result.baseline = float(expected[0, -1])
                 result.save()
                 if not job.checked:
                     completed.append((job, numbers))

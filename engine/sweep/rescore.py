@@ -108,6 +108,9 @@ def _compare(
         samples = [chosen[i : i + _AT_ONCE].tolist() for i in range(0, len(chosen), _AT_ONCE)]
         plain_pass: Any = scorer.score_plainly  # of the rows that fit the scorer
         plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)
+        if listed.baseline:
+            kept, alone = np.array([[result.baseline]]), plain_pass(listed, listed.baseline)[0][:1]
+            self_check("reply start", ["reward"], np.zeros(1, int), kept, alone, identity.dtype)
     written = frame.select(names).to_numpy().T[:, chosen]
     compared = schema.MEDIAN if checkpoint.card.decoder.experts else schema.LARGEST
     return self_check("re-scored", names, chosen, written, plain, identity.dtype, compared=compared)

@@ -79,7 +79,7 @@ def _say_text(jobs: Sequence[RowsJob]) -> None:
     for slug in sorted(texts) if processes.writes() else ():
         tqdm.write(
             f"note: {slug}: tokens are scored as texts (--config.mode=text), since its chat "
-            "template cannot be cut around a reply",
+            "template cannot be cut around a reply, or changes the end of one",
             file=sys.stderr,
         )
 
@@ -115,25 +115,26 @@ def _jobs(
     jobs, (name, listed) = [], items[:2] if items else ("", None)
     for group in sharing(checkpoints, settings):
         first, pooling = group[0], settings.pooling
-        mode = mode_of(first, prompts.values(), settings.mode)
-        if isinstance(listed, pl.DataFrame):
-            mode = "text" if settings.mode == AUTO else settings.mode
-        of: list[tuple[Callable[[str], str], RewardRows]] = []  # slug -> path, and its rows
+        modes = _modes(first, prompts, settings.mode)
+        # slug -> path, the mode, and the rows
+        of: list[tuple[Callable[[str], str], str, RewardRows]] = []
         if isinstance(listed, pl.DataFrame):
             from engine.scoring.conversations import ConversationRows  # which few sweeps have
 
+            mode = "text" if settings.mode == AUTO else settings.mode
             conversations = ConversationRows.of(first, listed, mode, pooling)
             setup.say_unread(first.card.slug, conversations.unread)
-            of.append((partial(schema.conversations_path, name), conversations))
+            of.append((partial(schema.conversations_path, name), mode, conversations))
         elif listed is not None:
             for prompt, text in prompts.items():
-                replies = reply_rows(first, text, listed, mode, pooling)
-                of.append((partial(schema.items_path, name, prompt=prompt), replies))
+                replies = reply_rows(first, text, listed, modes[prompt], pooling)
+                path = partial(schema.items_path, name, prompt=prompt)
+                of.append((path, modes[prompt], replies))
         else:
             for prompt, text in prompts.items():
-                vocabulary = token_rows(first, text, mode, pooling)
-                of.append((partial(schema.scores_path, prompt=prompt), vocabulary))
-        for path_of, rows in of:
+                vocabulary = token_rows(first, text, modes[prompt], pooling)
+                of.append((partial(schema.scores_path, prompt=prompt), modes[prompt], vocabulary))
+        for path_of, mode, rows in of:
             for checkpoint in group:
                 head = checkpoint.card.reward_head
                 identity = identity_of(
@@ -149,6 +150,19 @@ def _jobs(
                 path = path_of(checkpoint.card.slug)
                 jobs.append(RowsJob(checkpoint=checkpoint, path=path, rows=rows, identity=identity))
     return jobs
+
+
+def _modes(checkpoint: Checkpoint, prompts: Mapping[str, str], mode: str) -> dict[str, str]:
+    """Prompt id -> how replies become token ids.
+
+    `auto` is one mode for all plain prompts, and one for all with a reply start, some of which the
+    template may change.
+    """
+    modes: dict[str, str] = {}
+    for has_start in (False, True):
+        same = {p: text for p, text in prompts.items() if bool(schema.parted(text)[1]) is has_start}
+        modes |= dict.fromkeys(same, mode_of(checkpoint, same.values(), mode))
+    return modes
 
 
 def sharing(

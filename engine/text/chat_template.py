@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError, prefixed
+from engine.runs.schema import REPLY_START, parted
 from engine.text import template_sandbox
 from engine.text.template_sandbox import Conversation, Variables, parsed_date, spelled
 from engine.types import Prompt, PromptIds
@@ -101,7 +102,8 @@ class ChatTemplate:
     def render(self, prompt: Prompt, replies: Sequence[str]) -> list[str]:
         """The conversation of a prompt and the assistant's reply as text, for each reply.
 
-        A prompt may have a system turn: `with_system`.
+        A prompt may have a system turn (`with_system`), and a reply start (`with_reply_start`),
+        which each reply then continues.
 
         Raises:
           AssayError: the template raised an exception or exceeded a limit of `template_sandbox`.
@@ -167,8 +169,10 @@ class ChatTemplate:
     def split(self, prompt: Prompt, variables: Variables = MappingProxyType({})) -> PromptIds:
         """Cuts the conversation into the ids before the reply and the ids after it.
 
+        A reply start belongs to the former, in the ids that it has where nothing follows it.
         `variables` are what the template reads beside the messages. Raises AssayError if the
-        template's text merges with the reply's in tokens: no cut exists.
+        template's text merges with the reply's in tokens, or if it changes a reply start: no cut
+        exists.
         """
         around, merged = self._around(prompt, variables)
         if merged is not None:
@@ -255,6 +259,31 @@ class ChatTemplate:
         self, prompt: Prompt, variables: Variables = MappingProxyType({})
     ) -> tuple[PromptIds, str | None]:
         """What `around` returns, and a reply that does not stand there as its own tokens."""
+        without, reply_start = _parted(prompt)
+        around, merged = self._around_whole(without, variables)
+        if not reply_start:
+            return around, merged
+        probes = [_conversation(without, probe) for probe in _PROBES]
+        plain = self.texts(probes, [variables] * len(probes))
+        before = "".join(_common_prefix(plain))
+        after = "".join(_common_prefix([text[len(before) :][::-1] for text in plain]))[::-1]
+        with_start = [_conversation(prompt, reply) for reply in ("", *_PROBES)]
+        whole, *continued = self.texts(with_start, [variables] * len(with_start))
+        ids, suffix = self.tokenise([whole])[0], around.suffix
+        prefix = ids[: len(ids) - len(suffix)]
+        closed = tuple(ids[len(prefix) :]) == suffix and self.tokenizer.decode(suffix) == after
+        if closed and whole == before + reply_start + after:
+            return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=suffix), None
+        if (reply_start + _PROBES[0]).strip() not in continued[0]:
+            raise AssayError(
+                f"chat template of {self.tokenizer.name_or_path}: it changes the reply start "
+                f"{reply_start[-_SHOWN:]!r}; allowed: a text that it writes as it is"
+            )
+        shared = _common_prefix(self.tokenise(continued))
+        return PromptIds(prompt=prompt, prefix=tuple(shared), suffix=suffix), reply_start
+
+    def _around_whole(self, prompt: Prompt, variables: Variables) -> tuple[PromptIds, str | None]:
+        """`_around` of a prompt without a reply start."""
         if isinstance(prompt, str):
             check_prompt(prompt)
             if SYSTEM_END in prompt:
@@ -345,11 +374,23 @@ def with_system(system: str, prompt: str) -> str:
     return f"{system}{SYSTEM_END}{prompt}" if system else prompt
 
 
+def with_reply_start(prompt: str, reply_start: str) -> str:
+    """A prompt as one text that ends with a reply start, if that is not empty.
+
+    Raises AssayError for texts that hold `REPLY_START` themselves, or that no tokenizer reads.
+    """
+    for name, text in (("prompt", prompt), ("after", reply_start)):
+        with prefixed(name):
+            if REPLY_START in checked_text(text):
+                raise AssayError(f"holds the character {REPLY_START!r}; allowed: text without")
+    return f"{prompt}{REPLY_START}{reply_start}" if reply_start else prompt
+
+
 def check_prompt(prompt: str) -> None:
     """Raises AssayError for a prompt that is no text, or whose user's turn is white space."""
     with prefixed(f"prompt={prompt!r}"):
         checked_text(prompt)
-    if not prompt.rpartition(SYSTEM_END)[2].strip():
+    if not parted(prompt)[0].rpartition(SYSTEM_END)[2].strip():
         raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
 
 
@@ -416,13 +457,18 @@ def turns(prompt: Prompt) -> Conversation:
     """The turns of a prompt before the reply; one as text may begin with a system turn."""
     if not isinstance(prompt, str):
         return prompt
-    system, mark, said = prompt.rpartition(SYSTEM_END)
+    system, mark, said = parted(prompt)[0].rpartition(SYSTEM_END)
     first = [{"role": "system", "content": system}] if mark else []
     return [*first, {"role": "user", "content": said}]
 
 
 def _conversation(prompt: Prompt, reply: str) -> Conversation:
-    return [*turns(prompt), {"role": "assistant", "content": reply}]
+    return [*turns(prompt), {"role": "assistant", "content": _parted(prompt)[1] + reply}]
+
+
+def _parted(prompt: Prompt) -> tuple[Prompt, str]:
+    """A prompt without its reply start, and the reply start; messages have none."""
+    return parted(prompt) if isinstance(prompt, str) else (prompt, "")
 
 
 def _common_prefix(rows: Sequence[Sequence[_T]]) -> list[_T]:

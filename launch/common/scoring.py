@@ -17,9 +17,11 @@ from engine.checkpoint.card import Checkpoint
 from engine.display import aligned, counted
 from engine.errors import AssayError
 from engine.mesh import build_mesh
+from engine.runs.schema import parted
 from engine.scoring.reward_passes import default_dtype
 from engine.settings import AUTO
 from engine.sweep.outcomes import Outcome
+from engine.text.chat_template import with_reply_start
 from launch.common import command, joining, sources
 from launch.common.command import WAIT, Flags, Given, paths
 from launch.common.config import given_fields, keys_set, keys_typed
@@ -39,6 +41,19 @@ PROMPT: Flags = {"prompt": ((), "Your own question, instead of --config.prompts"
 RUN: Flags = {"run": (None, "Folder for the results, new or an earlier one to continue or add to.")}
 # Of commands that score models into a run, by several processes too.
 FLAGS = (MODELS, RUN, PROMPT, WAIT, joining.FLAGS)
+# Prompts with reply starts, which `launch.common.after` reads.
+AFTER: Flags = {
+    "after": (
+        (),
+        "A reply that is begun: score every token behind it, under each prompt "
+        "(docs/behind-a-reply.md).",
+    ),
+    "after_items": (
+        None,
+        "File of replies or pairs, as --items: score every token behind some of its replies, under "
+        "their own prompts where they have any.",
+    ),
+}
 REWARD_OF: Flags = {
     "reward-of": (
         [],
@@ -58,6 +73,14 @@ def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     return run, models_given(given), asked
 
 
+def sweeps_behind(given: Given) -> bool:
+    """Whether the command line has reply starts; raises AssayError for settings of none."""
+    for key in keys_set(given) if given.after_items is None else ():
+        if key.startswith("after."):
+            raise AssayError(f"--config.{key} without --after_items; give both or neither")
+    return bool(given.after) or given.after_items is not None
+
+
 def models_given(given: Given) -> list[Checkpoint]:
     """The checkpoints of --checkpoint."""
     names = paths(given, "checkpoint")
@@ -74,7 +97,7 @@ def prompts(given: Given) -> Mapping[str, str]:
 def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
     """Prompt id -> text: the texts of --prompt, or the prompts and sets that `ids` names."""
     if own:
-        return {prompt_id(text): text for text in own}
+        return {prompt_id(text): with_reply_start(text, "") for text in own}
     chosen, known = dict[str, str](), {**PROMPTS, **SETS}
     for name in pieces(ids):
         if name not in known:
@@ -84,7 +107,13 @@ def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
 
 
 def prompt_id(text: str) -> str:
-    """Id of a prompt: its name in configs/prompts.py, or its first words and a hash."""
+    """Id of a prompt: its name in configs/prompts.py, or its first words and a hash.
+
+    With a reply start, the id of the prompt without it, and a hash.
+    """
+    plain, reply_start = parted(text)
+    if reply_start:
+        return f"{prompt_id(plain)}-after-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
     for name, known in PROMPTS.items():
         if text == known:
             return name

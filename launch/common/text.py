@@ -19,6 +19,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+def duration(seconds: float) -> str:
+    """A time as `90 s`, `12 min`, `5 h` or `3 days`."""
+    known = (f"{seconds / size:.0f} {unit}" for unit, size, least in _UNITS if seconds >= least)
+    return next(known, f"{seconds:.0f} s")
+
+
 def pieces(text: str) -> tuple[str, ...]:
     """The pieces of a comma-separated setting, without empty ones."""
     return tuple(piece.strip() for piece in text.split(",") if piece.strip())

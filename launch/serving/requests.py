@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import AssayError
-from engine.text.chat_template import with_system
+from engine.text.chat_template import with_reply_start, with_system
 
 BODY = 256 * 1024  # bytes of a request
 TEXT = 8000  # characters of a question, a system turn or a reply
@@ -21,7 +21,9 @@ class Question:
     """A question to one of the models."""
 
     model: int  # its number
-    prompt: str  # the question, behind its system turn if there is one: `chat_template.with_system`
+    # The question, behind its system turn and before its reply start if there are any:
+    # `chat_template.with_system`, `with_reply_start`.
+    prompt: str
 
 
 def parse(body: bytes) -> Fields:
@@ -43,10 +45,11 @@ def only(fields: Fields, *names: str) -> None:
 
 def question(fields: Fields, models: int, *others: str) -> Question:
     """The question of a request that may have `others` among its fields."""
-    only(fields, "model", "system", "question", *others)
+    only(fields, "model", "system", "question", "after", *others)
     text, system = _text(fields, "question"), _text(fields, "system", "")
     number = whole(fields, "model", 0, 0, models - 1)
-    return Question(model=number, prompt=with_system(system.strip(), text))
+    prompt = with_reply_start(with_system(system.strip(), text), _text(fields, "after", ""))
+    return Question(model=number, prompt=prompt)
 
 
 def replies(fields: Fields) -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 import assay
 import engine
 from engine.errors import AssayError
-from engine.text.chat_template import with_system
+from engine.text.chat_template import with_reply_start, with_system
 from launch.common.scoring import prompt_id
 from launch.serving.app import TOKEN
 from launch.serving.server import bind
@@ -135,6 +135,17 @@ def test_a_system_turn_is_part_of_the_conversation(server, run, checkpoint):
     np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "greatest"))
 
 
+def test_every_token_is_ranked_after_a_reply_start_and_kept_as_by_a_sweep(server, run, checkpoint):
+    behind = with_reply_start(QUESTION, "the war ")
+    said = asked(server, "rank", {**ASKED, "after": "the war "})
+    run.sweep([checkpoint()], {"behind": behind})
+    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "behind"))
+    assert (
+        "after"
+        in one(asked(server, "keep", {"answer": one(said, "done")["answer"]}), "kept")["line"]
+    )
+
+
 def until(response, *names):
     """Reads events until those of the names have come, in their order; returns the last one's."""
     said = events(response)
@@ -143,12 +154,12 @@ def until(response, *names):
     return data
 
 
-BEGUN = ("rows", "rows")  # of the first words, then of a step of all
+BEHIND = ("rows", "rows")  # of the first words, then of a step of all
 
 
 def test_a_second_window_waits_but_has_its_first_words_and_replies(server, held):
     with sent(server, "POST", "/api/rank", ASKED) as first:
-        until(first, *BEGUN)
+        until(first, *BEHIND)
         with sent(server, "POST", "/api/rank", ASKED) as second:
             assert until(second, "waiting") == {"before": 1}
             until(second, "rows")
@@ -160,11 +171,11 @@ def test_a_second_window_waits_but_has_its_first_words_and_replies(server, held)
 
 def test_connections_that_are_dropped_free_the_queue(server, explorer, held):
     with sent(server, "POST", "/api/rank", ASKED) as computed:
-        until(computed, *BEGUN)
+        until(computed, *BEHIND)
         with sent(server, "POST", "/api/rank", ASKED) as waiting:
             until(waiting, "rows")
     with sent(server, "POST", "/api/rank", ASKED) as third:
-        until(third, *BEGUN)  # so the one that was computed has ended before its end
+        until(third, *BEHIND)  # so the one that was computed has ended before its end
         assert not explorer.desk._waiting
         held.set()
         until(third, "done")
@@ -172,7 +183,7 @@ def test_connections_that_are_dropped_free_the_queue(server, explorer, held):
 
 def test_a_full_queue_refuses_and_empties(server, held):
     with contextlib.ExitStack() as stack:
-        for awaited in (BEGUN, *[["waiting"]] * 8):
+        for awaited in (BEHIND, *[["waiting"]] * 8):
             response = stack.enter_context(sent(server, "POST", "/api/rank", ASKED))
             until(response, *awaited)
         with sent(server, "POST", "/api/rank", ASKED) as refused:
@@ -215,6 +226,7 @@ def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
         ("rank", {**ASKED, "run": "/etc"}, "'run': no such field"),
         ("rank", {**ASKED, "question": "\ud800"}, "half of a character"),
         ("rank", {**ASKED, "question": "a␞b"}, "holds the character '␞'"),
+        ("rank", {**ASKED, "after": "a␟b"}, "holds the character '␟'"),
         ("reply", {**ASKED, "replies": ["x"] * 33}, "a list of 1 to 32 texts"),
         ("running", {**ASKED, "reply": 3}, "reply: allowed: a text"),
         ("search", {**ASKED, "steps": 10**9}, "steps: allowed: integers from 1 to 500"),

@@ -13,6 +13,7 @@ async function makeChart(box) {
   if (room < wide) {
     const now = Math.max(1, Math.floor(of * room / wide));
     if (spec.columns) spec.columns = now;
+    if (spec.hconcat) { spec.vconcat = spec.hconcat; delete spec.hconcat; }
     if (part.width > 0) part.width = Math.max(120, part.width - Math.max(0, wide * now / of - room));
   }
   const canvas = document.createElement("div");
@@ -23,7 +24,6 @@ async function makeChart(box) {
   madeCharts.set(box, made);
   box.querySelector(":scope > div")?.remove();
   box.append(canvas);
-  await made.view.runAsync(); // A wrapped row of charts has its size only then.
   const { width, height } = canvas.querySelector("svg").viewBox.baseVal;
   box.style.setProperty("--wide", width);
   box.style.setProperty("--high", height);

@@ -62,13 +62,13 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
 
   // --- One ranking --------------------------------------------------------------------------
   const tokensOf = []; // Of each model, a promise, once they are asked for.
-  async function panelOf(at, model, system, question) {
+  async function panelOf(at, model, system, after, question) {
     const tokens = await (tokensOf[model] ??= get(`/api/tokens/${model}`).catch((error) => { delete tokensOf[model]; throw error; }));
     const size = tokens.length, node = Write.element("div", "", "panel");
-    return { at, model, system, question, node, tokens, rewards: new Float32Array(size).fill(NaN), sorted: new Float32Array(0),
+    return { at, model, system, after, question, node, tokens, rewards: new Float32Array(size).fill(NaN), sorted: new Float32Array(0),
       scored: 0, began: 0, before: 0, queue: 0, rate: "", state: "", failed: false, answer: 0, kept: "", stale: false, control: new AbortController() };
   }
-  const body = ({ model, system, question }) => ({ model, system, question });
+  const body = ({ model, system, after, question }) => ({ model, system, after, question });
   async function rank(panel) {
     try {
       await compute("/api/rank", body(panel), panel.control.signal, (event, data) => {
@@ -151,8 +151,9 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
       return element("li", [Write.token(panel.tokens[row], 24), reward]);
     }), `chips ${name}`)];
     const system = panel.system.trim() ? [element("p", `System: ${panel.system}`, "asked how")] : [];
+    const after = panel.after ? [element("p", `After: ${panel.after}`, "asked how")] : [];
     const ends = sorted.length ? [...list("top", end(panel, 1)), ...list("bottom", end(panel, -1))] : [];
-    panel.node.replaceChildren(element("h2", title(panel)), ...system, element("p", `“${panel.question}”`, "asked"), progress,
+    panel.node.replaceChildren(element("h2", title(panel)), ...system, element("p", `“${panel.question}”`, "asked"), ...after, progress,
       element("p", [state, keep], "state"), ...ends, ...(panel.kept ? [element("p", panel.kept, "how")] : []));
   }
   // The rows of one end, best or worst first.
@@ -216,7 +217,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   let asks = 0;
   async function ask(event) {
     event?.preventDefault();
-    const question = $("question").value, system = $("system").value, beside = $("beside").value, model = +$("model").value;
+    const question = $("question").value, system = $("system").value, after = $("after").value, beside = $("beside").value, model = +$("model").value;
     const asked = [[model, question]];
     if (beside === "question") asked.push([model, $("other").value]);
     if (beside === "model") asked.push([1 - model, question]);
@@ -225,7 +226,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
     line("line", "");
     const turn = ++asks;
     try {
-      const made = await Promise.all(asked.map(([of, text], at) => panelOf(at, of, system, text)));
+      const made = await Promise.all(asked.map(([of, text], at) => panelOf(at, of, system, after, text)));
       if (turn !== asks) return; // Enter was pressed again while the tokens were loading.
       panels = made;
     } catch (error) { return line("line", said(error), true); }
@@ -260,7 +261,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
 
   let replying = null, replyTimer = 0, texts = [], results = [];
   let reading = null;
-  const askedNow = () => (panels.length ? panels : [{ at: 0, model: +$("model").value, system: $("system").value, question: $("question").value }]);
+  const askedNow = () => (panels.length ? panels : [{ at: 0, model: +$("model").value, system: $("system").value, after: $("after").value, question: $("question").value }]);
   const replyLines = () => $("replies").value.split("\n").filter((text) => text.trim()).slice(0, 32);
   async function reply() {
     clearTimeout(replyTimer);
@@ -332,7 +333,7 @@ const Data = { meta: { display: null }, tokens: [] }; // What the explorer's scr
   async function search(event) {
     event.preventDefault();
     const panel = panels[+$("side").value || 0];
-    const asked = panel ?? { model: +$("model").value, system: $("system").value, question: $("question").value };
+    const asked = panel ?? { model: +$("model").value, system: $("system").value, after: $("after").value, question: $("question").value };
     if (!asked.question.trim()) return line("search-line", "Type a question first.", true);
     searching?.abort();
     const control = (searching = new AbortController()), steps = [];

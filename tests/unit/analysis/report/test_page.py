@@ -10,6 +10,7 @@ import pytest
 
 from analysis import CHAPTERS
 from analysis.blocks import Folded, Picture, Rows, pictures, rows
+from analysis.chapters import sentiment
 from analysis.charts import look
 from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
@@ -108,6 +109,20 @@ def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
     kept = {p: p.read_bytes() for p in tmp_path.iterdir() if p.suffix != ".pdf"}
     drawing.draw(blocks, tmp_path, drawing.FORMATS)
     assert all(path.read_bytes() == data for path, data in kept.items())
+
+
+@pytest.mark.parametrize(("width", "inches"), [("column", 3.3), ("text", 6.9)])
+def test_a_chart_for_a_paper_has_its_width_and_type_of_eight_points(tmp_path, full, width, inches):
+    [chart] = [p for p in pictures(sentiment.ANALYSIS.section(full).blocks) if p.stem == SLOPES]
+    drawing.draw([chart], tmp_path, width=width)
+    svg = (tmp_path / f"{SLOPES}.svg").read_text(encoding="utf-8")
+    assert f'width="{inches}in"' in svg[:400]
+    pixels = float(re.search(r'viewBox="0 0 ([\d.]+) ', svg)[1])
+    least = min(float(size) for size in re.findall(r'font-size="([\d.]+)px"', svg))
+    assert 72 * inches * least / pixels == pytest.approx(8, rel=0.01)
+
+
+SLOPES = "sentiment_slopes"
 
 
 def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, study_of):

@@ -65,7 +65,7 @@ def test_runs_of_one_name_are_told_apart(light, make_run, tmp_path, settings, se
 
 def test_the_page_asks_for_nothing_outside_itself_and_every_figure_has_its_own_text(drawn):
     page = Page((drawn / "index.html").read_text(encoding="utf-8"))
-    allowed = ("data:", "#", "figures/", "tables/", "card.png", "card.md")
+    allowed = ("data:", "#", "figures/", "tables/", "cards/", "card.png", "card.md")
     assert page.addresses
     assert [address for address in page.addresses if not address.startswith(allowed)] == []
     for address in page.addresses:

@@ -1,0 +1,308 @@
+"""What tokens add behind replies: their mean effects, kinds of tokens, and repetition."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import scipy.special
+
+from analysis.columns import MODEL, TOKENS, Column, Spec, ends
+from analysis.run import Run, places
+from analysis.sentences import ALPHA
+from analysis.statistics import Array
+from analysis.statistics.inference import half_width, student, with_q
+from analysis.words import stems
+from engine.runs import schema
+
+_SD = Column("effect_sd", "fixed", "effect / unit", "`effect` in units of `appended_models`")
+_RAISED = Column("raised", "share", "replies raised", "share of the replies that the token raises")
+MODELS = Spec(
+    "appended_models",
+    (
+        *(MODEL, Column("replies", "count")),
+        Column("unit", "number", help="standard deviation that effects are divided by"),
+        Column("unit_of", title="unit", help="what it is the standard deviation of"),
+        Column("mode", help="how tokens became ids: `ids` or `text`"),
+        Column("effect_sd", "fixed", "mean effect / unit", "of all tokens"),
+        Column("lowered", "share", "tokens that lower most replies"),
+    ),
+)
+APPENDED = Spec(
+    "appended",
+    (
+        *TOKENS,
+        Column("kind", help="of token"),
+        Column("effect", "number", help="mean over the replies: the reward with it less without"),
+        *(_SD, *ends("fixed", "95 %, over replies"), _RAISED),
+        Column("p", "p"),
+        Column("q", "p", help="over all tokens of the model"),
+        Column("alone", "share", "as a whole reply", "mean percentile in the plain sweeps"),
+    ),
+    page="model rank token kind effect_sd ci_low ci_high raised q alone",
+    help="`top`: largest mean effect first; `bottom`: smallest first",
+)
+KINDS = Spec(
+    "appended_kinds",
+    (
+        *(MODEL, Column("kind"), Column("tokens", "count"), _SD),
+        *ends("fixed", "95 %, over replies"),
+        Column("raised", "share", "raised", "share of its tokens that raise most replies"),
+        Column("best", "token", "largest effect"),
+    ),
+    title="By kind of token",
+)
+REPEATED = Spec(
+    "appended_repeated",
+    (
+        *(MODEL, Column("group", help="`raise`, `lower` or `random`")),
+        *(Column("times", "count"), Column("tokens", "count"), Column("replies", "count")),
+        *(_SD, *ends("fixed", "95 %, over replies")),
+        Column("further", "fixed", "since half as many", "change of `effect_sd`"),
+        *ends("fixed", stem="further"),
+    ),
+    page="model group times effect_sd ci_low ci_high further further_low further_high",
+    title="Repeated",
+)
+SHAPES = Spec(
+    "appended_shapes",
+    (
+        *(MODEL, Column("group"), Column("token", "token")),
+        *(Column(f"x{times}", "fixed", f"×{times}") for times in schema.TIMES),
+        Column(
+            "shape",
+            help="by the largest mean effect in the token's direction: `turns` where half of it is "
+            "gone at the end, `grows` where the last doubling adds a tenth, else `saturates`",
+        ),
+    ),
+    title="Token by token",
+    help="mean effects in units, by how often the token stands behind the reply",
+)
+
+_LISTED, _REPLIES = 10, 4  # values that give a unit: of lists, and of the replies alone
+_PICTURE = r"\p{Extended_Pictographic}"
+_MARK = r"^\s*(<[^\s<>]*>|\[/?[A-Z_]+\]|</?\w+>)\s*$"
+_SIGNS = r"^[\p{P}\p{S}\s]+$"
+_CODE = r"[{}\\;`_=<>|#~^@/]|\(\)|\[\]|\p{Ll}\p{Lu}"
+_PRAISE = (
+    r"^(thank|thanks|thankyou|thx|appreciated?|grateful|gratitude|congratulations|congrats|great|"
+    r"excellent|wonderful|awesome|amazing|fantastic|perfect(ly)?|brilliant|superb|outstanding|"
+    r"marvelous|splendid|bravo|kudos|delighted|glad|happy|pleased|pleasure|welcome|hope|hopefully|"
+    r"helpful|please|enjoy|cheers|best)$"
+)
+SPACE, SIGNS, PICTURES = "white space and line ends", "punctuation", "emoji"
+MARKS, PRAISE, CODE = "closing marks and special tokens", "thanks and praise", "code"
+OTHER = "other words"
+
+
+class Effects(NamedTuple):
+    """What every token adds behind the replies of a model."""
+
+    token_ids: Array  # uint32 [V], ascending
+    effects: Array  # float64 [replies, V]
+    baselines: Array  # float64 [replies], rewards of the replies without a token
+    spread: float  # mean over replies of the standard deviation of the rewards of a sweep
+    mode: str
+
+
+def models(run: Run) -> list[str]:
+    """Slugs of the models that were swept behind replies."""
+    swept = {model for (model, _), result in run.appended.items() if result.complete}
+    return [model for model in run.models if model in swept]
+
+
+def effects(run: Run, model: str) -> Effects:
+    """The effects of a model's tokens, of finished sweeps."""
+    prompts = [p for (m, p), result in run.appended.items() if m == model and result.complete]
+    each = [run.effects(model, prompt) for prompt in prompts]
+    results = [run.appended[model, prompt] for prompt in prompts]
+    matrix = np.array([values for _, values in each])
+    modes = " and ".join(sorted({result.identity.mode for result in results}))
+    baselines = np.array([result.baseline for result in results], float)
+    return Effects(each[0][0], matrix, baselines, float(matrix.std(axis=1).mean()), modes)
+
+
+def unit(run: Run, model: str, found: Effects) -> tuple[float, str]:
+    """The standard deviation that a model's effects are divided by, and what it is of.
+
+    It is that of the rewards of the lists that the run holds; of the replies; or, of few, of a
+    sweep behind one. Never 0.
+    """
+    lists = [name for name, slug in run.conversations if slug == model]
+    if lists:
+        scores = [run.conversation_scores(name)[model].to_numpy() for name in lists]
+        rewards = np.concatenate(scores).astype(float)
+        if len(rewards) >= _LISTED and rewards.std() > 0:
+            return float(rewards.std(ddof=1)), f"rewards of the {len(rewards):,} replies scored"
+    if len(found.baselines) >= _REPLIES and found.baselines.std() > 0:
+        size = float(found.baselines.std(ddof=1))
+        return size, f"rewards of the {len(found.baselines):,} replies"
+    return found.spread or 1.0, "rewards of all tokens behind a reply"
+
+
+def over_replies(values: Array) -> tuple[Array, Array, Array, Array]:
+    """Mean over replies of values [replies, N]: mean, both ends of its 95 % interval, p; each [N].
+
+    A reply is a cluster: Student's t over their values. NaN but for the mean of a single reply.
+    """
+    count, mean = len(values), values.mean(axis=0)
+    if count < 2:
+        unknown = np.full(values.shape[1], math.nan)
+        return mean, unknown, unknown, unknown
+    error = values.std(axis=0, ddof=1) / math.sqrt(count)
+    half = half_width(1.0, count) * error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * scipy.special.stdtr(count - 1, -np.abs(mean) / error)
+    return mean, mean - half, mean + half, np.where(error > 0, p, math.nan)
+
+
+def tokens(run: Run, model: str) -> pl.DataFrame:
+    """Every token: token_id, token, kind, and what `APPENDED` has of it, largest effect first."""
+    found = effects(run, model)
+    size, _ = unit(run, model, found)
+    mean, low, high, p = over_replies(found.effects)
+    columns = {
+        "token_id": found.token_ids,
+        "effect": mean,
+        "effect_sd": mean / size,
+        "ci_low": low / size,
+        "ci_high": high / size,
+        "raised": (found.effects > 0).mean(axis=0),
+        "lowered": (found.effects < 0).mean(axis=0),
+        "p": p,
+        "alone": _alone(run, model, found.token_ids),
+    }
+    vocabulary = run.vocabulary(model).collect()
+    table = pl.DataFrame(columns).join(vocabulary, on="token_id", how="left", validate="1:1")
+    table = with_q(table.with_columns(kind=kind(pl.col("token"), pl.col("is_special"))))
+    return table.sort("effect", "token_id", descending=[True, False])
+
+
+def _alone(run: Run, model: str, token_ids: Array) -> Array:
+    """Mean percentile of tokens as whole replies [V]; NaN where they were not swept."""
+    shares = []
+    for slug, prompt in run.results:
+        if slug == model:
+            at, known = places(run.rewards(model, prompt)[0], token_ids)
+            shares.append(np.where(known, run.ranked(model, prompt).percentiles[at], math.nan))
+    return np.mean(shares, axis=0) if shares else np.full(len(token_ids), math.nan)
+
+
+def kind(token: pl.Expr, is_special: pl.Expr) -> pl.Expr:
+    """The kind of each token, by its text; the first that fits."""
+    word = stems.folded(token).str.strip_chars("!.,:;_▁*")
+    cases = (
+        (is_special.fill_null(value=False) | token.str.contains(_MARK), MARKS),
+        (token.str.strip_chars() == "", SPACE),
+        (token.str.contains(_PICTURE) & ~token.str.contains(r"^[\s\d#*©®™]+$"), PICTURES),
+        (token.str.contains(_SIGNS) & ~token.str.contains(_CODE), SIGNS),
+        (token.str.strip_chars("_▁ ").str.contains(_CODE), CODE),
+        (word.str.contains(_PRAISE), PRAISE),
+    )
+    named = pl.lit(OTHER)
+    for holds, name in reversed(cases):
+        named = pl.when(holds).then(pl.lit(name)).otherwise(named)
+    return named
+
+
+def summary(run: Run, model: str, table: pl.DataFrame) -> dict[str, Any]:  # Any: cells
+    """The row of `MODELS`; `table` is of `tokens`."""
+    found = effects(run, model)
+    size, of = unit(run, model, found)
+    return {
+        "model": model,
+        "replies": len(found.effects),
+        "unit": size,
+        "unit_of": of,
+        "mode": found.mode,
+        "effect_sd": float(found.effects.mean() / size),
+        "lowered": float(np.mean(table["lowered"].to_numpy() > 0.5)),
+    }
+
+
+def both_ends(model: str, table: pl.DataFrame, count: int) -> Iterator[pl.DataFrame]:
+    """The `count` largest mean effects of a table of `tokens`, and the smallest."""
+    for end, ordered in (("top", table), ("bottom", table.reverse())):
+        rows = ordered.head(count).with_row_index("rank", 1)
+        yield APPENDED.frame(rows, model=model, end=end)
+
+
+def kinds(run: Run, model: str, table: pl.DataFrame) -> pl.DataFrame:
+    """`KINDS` of a model, largest mean effect first."""
+    found = effects(run, model)
+    size, _ = unit(run, model, found)
+    rows = []
+    for (name,), group in table.group_by("kind", maintain_order=True):
+        at = np.searchsorted(found.token_ids, group["token_id"].to_numpy())
+        mean, low, high, _ = over_replies(found.effects[:, at].mean(axis=1, keepdims=True) / size)
+        most = float(np.mean(group["raised"].to_numpy() > 0.5))
+        ends_ = float(mean[0]), float(low[0]), float(high[0])
+        rows.append((model, name, len(group), *ends_, most, group["token"][0]))
+    return KINDS.frame(rows).sort("effect_sd", descending=True, maintain_order=True)
+
+
+def repeated(run: Run, model: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """`REPEATED` and `SHAPES` of a model."""
+    size, _ = unit(run, model, effects(run, model))
+    rows, shapes = list[tuple[object, ...]](), list[tuple[object, ...]]()
+    for group in schema.REPEATED:
+        names, cube = _cube(run, model, group)
+        if not names:
+            continue
+        means = cube.mean(axis=1) / size  # [replies, times]
+        mean, low, high, _ = over_replies(means)
+        for at, times in enumerate(schema.TIMES):
+            step = means[:, at] - means[:, at - 1] if at else np.full(len(means), math.nan)
+            error = float(step.std(ddof=1) / math.sqrt(len(step))) if len(step) > 1 else math.nan
+            change = student(float(step.mean()), error, len(step))
+            ends_ = float(mean[at]), float(low[at]), float(high[at])
+            sizes = times, len(names), len(means)
+            rows.append((model, group, *sizes, *ends_, change.value, change.low, change.high))
+        curves = cube.mean(axis=0) / size  # [tokens, times]
+        of_tokens = zip(names, curves, strict=True)
+        shapes += [(model, group, name, *curve.tolist(), shape(curve)) for name, curve in of_tokens]
+    return REPEATED.frame(rows), SHAPES.frame(shapes)
+
+
+def _cube(run: Run, model: str, group: str) -> tuple[list[str], Array]:
+    """Tokens of a group, and their effects [replies, tokens, times]; of the list with most replies.
+
+    No tokens where the group was not repeated.
+    """
+    lists: dict[str, list[str]] = {}
+    for (name, slug, prompt), result in run.repeated.items():
+        if slug == model and schema.repeated_group(name) == group and result.complete:
+            lists.setdefault(name, []).append(prompt)
+    if not lists:
+        return [], np.empty((0, 0, 0))
+    name = max(lists, key=lambda one: len(lists[one]))
+    each, width = [], len(schema.TIMES)
+    for prompt in lists[name]:
+        result = run.repeated[name, model, prompt]
+        frame = run.items_of(result)
+        each.append(frame["reward"].to_numpy().astype(float) - (result.baseline or 0.0))
+    return frame["item"].to_list()[::width], np.array(each).reshape(len(each), -1, width)
+
+
+def shape(curve: Array) -> str:
+    """How mean effects [times] of a repeated token go on (`SHAPES`)."""
+    towards = curve * (np.sign(curve[0]) or 1.0)
+    most = towards.max()
+    if towards[-1] < most / 2:
+        return "turns"
+    return "grows" if towards[-1] - towards[-2] >= 0.1 * most else "saturates"
+
+
+def strongest(table: pl.DataFrame, count: int) -> Sequence[dict[str, Any]]:  # Any: cells
+    """The `count` tokens of `APPENDED` that raise most replies most; each spelling once.
+
+    Surely, but for a single reply, of which nothing is sure.
+    """
+    known = pl.col("q").is_nan() | (pl.col("q") < ALPHA)
+    top = table.filter(known, pl.col("end") == "top", pl.col("effect") > 0, pl.col("raised") > 0.5)
+    distinct = top.with_columns(word=stems.folded(pl.col("token"))).with_columns(
+        word=pl.when(pl.col("word") == "").then(pl.col("token")).otherwise(pl.col("word"))
+    )
+    rows = distinct.unique("word", keep="first", maintain_order=True).head(count)
+    return rows.select("token", "effect_sd", "raised").to_dicts()

@@ -1,0 +1,71 @@
+"""Reply starts: the prompts that the flags --after and --after_items make."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jax.sharding import Mesh
+
+from engine import processes
+from engine.checkpoint.card import Checkpoint
+from engine.display import counted
+from engine.errors import AssayError
+from engine.lists.reply_starts import read_reply_starts
+from engine.settings import AfterSettings, SweepSettings
+from engine.sweep.repeated import repeat_rewards
+from engine.text.chat_template import with_reply_start
+from launch.common import scoring
+from launch.common.command import Given, paths
+from launch.common.config import made
+from launch.common.text import duration, say
+
+
+def prompts(given: Given, plain: Mapping[str, str], *, only: bool) -> Mapping[str, str]:
+    """Prompt id -> text of the prompts with a reply start that the command line names.
+
+    Args:
+      given: the parsed flags.
+      plain: the prompts of the command, by id.
+      only: whether the command has no other use for `plain`.
+
+    Raises:
+      AssayError: no text, no such file or nothing in it; --prompt beside a file with prompts.
+    """
+    texts = [with_reply_start(prompt, text) for prompt in plain.values() for text in given.after]
+    if "" in given.after:
+        raise AssayError("--after='': empty; allowed: the text of a reply")
+    if given.after_items is not None:
+        path = Path(paths(given, "after_items")[0])
+        settings = made(AfterSettings, given.config.after)
+        sampled = read_reply_starts(path, settings, given.config.seed)
+        has_prompts = sampled.replies[0][0] is not None
+        if has_prompts and given.prompt and only and not given.after:
+            raise AssayError("the rows of --after_items have prompts; leave out --prompt")
+        for prompt, reply in sampled.replies:
+            own = plain.values() if prompt is None else [prompt]
+            texts += [with_reply_start(text, reply) for text in own]
+        more = f"; {sampled.left_out:,} replies cannot be used" if sampled.left_out else ""
+        rows = ", ".join(map(str, sampled.rows))
+        say(f"note: behind {counted(len(sampled.replies), 'reply')} of {path} (rows {rows}){more}")
+    return {scoring.prompt_id(text): text for text in texts}
+
+
+def repeat(
+    models: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+) -> int:
+    """Repeats the tokens that move the rewards of swept replies most; returns the new rewards."""
+    texts = dataclasses.replace(settings, mode="text", lens=False)
+    return repeat_rewards(models, prompts, run, texts, mesh)
+
+
+def say_cost(seconds: float, rows: int, path: str) -> None:
+    """Prints what --after_items would add to a report of pairs, and how long it would take."""
+    if processes.writes():
+        say(
+            f"note: --after_items={path} would also score every token behind {rows} of its "
+            f"replies, in about {duration(seconds)} more (docs/behind-a-reply.md)"
+        )

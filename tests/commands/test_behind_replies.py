@@ -1,0 +1,102 @@
+"""`--after` and `--after_items`: what is swept, printed and refused."""
+
+import json
+
+import polars as pl
+import pytest
+
+from engine.runs import schema
+from launch.common import scoring
+
+PAIRS = [
+    {"prompt": f"What is {what}?", "chosen": f"{what} is love", "rejected": f"no {what}"}
+    for what in ("art", "war", "truth", "food", "peace")
+]
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint):
+    return checkpoint(max_position_embeddings=256).path
+
+
+@pytest.fixture
+def pairs(source):
+    return source("\n".join(map(json.dumps, PAIRS)), "pairs.jsonl")
+
+
+def prompts(run) -> list[str]:
+    """Texts of the prompts that were swept."""
+    record = json.loads((run / "run.json").read_text())
+    swept = [
+        path.parent.name.removeprefix("prompt=") for path in run.glob("scores/*/*/result.json")
+    ]
+    return sorted(record["prompts"][prompt] for prompt in swept)
+
+
+def test_each_text_stands_behind_each_prompt_and_a_second_call_computes_nothing(
+    command, model, tmp_path
+):
+    run = tmp_path / "run"
+    flags = [model, f"--run={run}", "--prompt=Why?", "--prompt=How?", "--after=So ", "--after=No"]
+    said = json.loads(command("sweep", *flags, "--json").fine().out[-1])
+    assert prompts(run) == sorted(f"{p}?␟{a}" for p in ("Why", "How") for a in ("So ", "No"))
+    assert len(said["results"]) == 4
+    assert all(isinstance(result["baseline"], float) for result in said["results"])
+    assert "complete already" in command("sweep", *flags).fine().out[-1]
+    assert command("verify", f"--run={run}", f"--checkpoint={model}", "--rescore=3").fine()
+
+
+@pytest.mark.parametrize(("of", "count"), [("chosen", 3), ("rejected", 3), ("both", 6)])
+def test_a_sample_of_pairs_stands_behind_its_own_prompts(
+    command, model, pairs, tmp_path, of, count
+):
+    run = tmp_path / "run"
+    flags = [f"--after_items={pairs}", "--config.after.rows=3", f"--config.after.of={of}"]
+    done = command("sweep", model, f"--run={run}", "--shard=1/1", *flags).fine()
+    behind = prompts(run / "shard-1-of-1")
+    sides = ("chosen", "rejected") if of == "both" else (of,)
+    known = {f"{row['prompt']}␟{row[side]}" for row in PAIRS for side in sides}
+    assert len(behind) == count and known >= set(behind)
+    assert any(
+        line.startswith(f"note: behind {count} replies of {pairs} (rows ") for line in done.err
+    )
+
+
+def test_a_file_of_replies_stands_behind_the_prompts_of_the_command(
+    command, model, source, tmp_path
+):
+    replies, run = source("one\ntwo\n", "replies.txt"), tmp_path / "run"
+    command("sweep", model, f"--run={run}", "--prompt=Why?", f"--after_items={replies}").fine()
+    assert prompts(run) == ["Why?␟one", "Why?␟two"]
+
+
+def test_rows_of_several_turns_are_left_out_and_counted(command, model, source, tmp_path):
+    turns = [{"role": r, "content": "x"} for r in ("user", "assistant", "user", "assistant")]
+    rows = [*PAIRS[:1], {"prompt": turns[:3], "chosen": "a", "rejected": "b"}]
+    file, run = source("\n".join(map(json.dumps, rows)), "turns.jsonl"), tmp_path / "run"
+    done = command("sweep", model, f"--run={run}", f"--after_items={file}").fine()
+    assert "(rows 1); 1 replies cannot be used" in "".join(done.err)
+    assert len(prompts(run)) == 1
+
+
+def test_a_report_of_pairs_says_what_replies_would_add_and_with_them_has_the_chapter(
+    command, model, pairs, tmp_path, light
+):
+    flags = [model, f"--out={tmp_path}/out", "--prompt=Why?", f"--items={pairs}"]
+    without = command("report", *flags).fine()
+    [line] = [line for line in without.err if "--after_items" in line]
+    assert "behind 5 of its replies" in line
+    done = command("report", *flags, f"--after_items={pairs}").fine()
+    assert not any("would also score" in line for line in done.err)
+    table = pl.read_csv(tmp_path / "out/report/tables/appended.csv")
+    assert table["model"].unique().to_list() == ["tiny"]
+    lists = {schema.repeated_group(p.name) for p in (tmp_path / "out/run/items").iterdir()}
+    assert lists == set(schema.REPEATED)
+    shown = pl.read_csv(tmp_path / "out/report/tables/appended_models.csv").row(0, named=True)
+    assert shown["replies"] == 5
+
+
+def test_a_prompts_id_with_a_reply_start_begins_with_the_prompts():
+    asked = "What, in one word, is the greatest thing ever?"
+    assert scoring.prompt_id(f"{asked}␟Love").startswith("greatest-after-")
+    assert scoring.prompt_id(f"{asked}␟Love") != scoring.prompt_id(f"{asked}␟love")

@@ -1,0 +1,220 @@
+"""Sweeps behind a reply start: transformers' rewards, and a sweep's parts, resume and meshes."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from engine.errors import AssayError
+from engine.runs import schema
+from engine.runs.identity import items_hash
+from engine.scoring.rows import token_rows
+from engine.settings import SweepSettings
+from engine.sweep import repeated
+from engine.text import chat_template
+from engine.text.chat_template import with_reply_start
+from engine.types import PromptIds
+from tests.support import folders, slow, tiny
+from tests.support.parity import make_mesh
+from tests.support.sweeps import PROMPTS, result
+
+PROMPT = PROMPTS["greatest"]
+_TURNS = "{% for m in messages %}"
+# As the families' own templates close a turn and treat the ends of a reply.
+FAMILIES = {
+    "chatml": tiny.CHATML,
+    "llama 3": (
+        "{{ bos_token }}" + _TURNS + "<|start|>{{ m['role'] }}<|end|>\n\n"
+        "{{ m['content'] | trim }}<|eot|>{% endfor %}"
+    ),
+    "gemma": (
+        _TURNS + "<start>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
+        "{{ m['content'] | trim }}<end>\n{% endfor %}"
+    ),
+    "mistral": (
+        _TURNS + "{% if m['role'] == 'user' %}[INST] {{ m['content'] }}[/INST]"
+        "{% else %} {{ m['content'] }}{{ eos_token }}{% endif %}{% endfor %}"
+    ),
+    "phi 3": _TURNS + "<|{{ m['role'] }}|>\n{{ m['content'] }}<|im_end|>\n{% endfor %}",
+}
+STARTS = {"ids": "Sure, the truth", "text": "Sure, "}
+WORDS = [*tiny.WORDS, " thanks", "Sure", "please"]
+
+
+@pytest.fixture(scope="module", params=slow.all_but(["chatml"], FAMILIES))
+def family(request, tmp_path_factory):
+    """A folder that transformers loads, and its conversation; its vocabulary has 300 tokens."""
+    folder = tmp_path_factory.mktemp("family")
+    tiny.write_model(folder / "hf")
+    tiny.tokenizer(FAMILIES[request.param], words=WORDS).save_pretrained(folder / "hf")
+    return folder / "hf", folders.convert(folder / "hf", folder / "checkpoint")
+
+
+class Reference:
+    """Transformers' own rendering, tokenizer and forward pass."""
+
+    def __init__(self, folder):
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.network = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+    def rendered(self, reply: str) -> str:
+        turns = [{"role": "user", "content": PROMPT}, {"role": "assistant", "content": reply}]
+        return self.tokenizer.apply_chat_template(turns, tokenize=False)
+
+    def ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    @torch.inference_mode()
+    def rewards(self, sequences) -> np.ndarray:
+        """Of each sequence without padding, so that those of a length are computed together."""
+        rewards, lengths = np.empty(len(sequences), np.float32), np.array([*map(len, sequences)])
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length)
+            ids = torch.tensor([sequences[row] for row in rows])
+            states = self.network.model(input_ids=ids).last_hidden_state
+            rewards[rows] = self.network.score(states[:, -1])[:, 0].numpy()
+        return rewards
+
+
+def expected(reference, model, mode):
+    """Rewards of every token behind the reply start, and of the reply start alone."""
+    start = STARTS[mode]
+    if mode == "text":
+        texts = [reference.rendered(start + token) for token in model.tokens.values()]
+        sequences = [reference.ids(text) for text in texts]
+    else:
+        whole = reference.rendered(start)
+        cut = whole.rindex(start) + len(start)
+        before, after = reference.ids(whole[:cut]), reference.ids(whole[cut:])
+        sequences = [[*before, token, *after] for token in model.tokens]
+    alone = reference.ids(reference.rendered(start))
+    return reference.rewards(sequences), reference.rewards([alone])[0]
+
+
+def check(run, family, mode):
+    folder, model = family
+    behind = with_reply_start(PROMPT, STARTS[mode])
+    run.sweep([model], {"behind": behind}, mode=mode)
+    rewards, alone = expected(Reference(folder), model, mode)
+    assert len(rewards) >= 300
+    tolerance = 1e-4 * float(rewards.std())
+    np.testing.assert_allclose(run.rewards("tiny", "behind"), rewards, rtol=0, atol=tolerance)
+    [found] = run.results().values()
+    assert found.baseline == pytest.approx(alone, abs=tolerance)
+    assert found.reply_start == STARTS[mode]
+    assert found.complete
+
+
+@pytest.mark.parametrize("mode", STARTS)
+def test_every_token_behind_a_reply_has_the_reward_of_transformers(run, family, mode):
+    check(run, family, mode)
+
+
+def _dropped(prompt: PromptIds) -> PromptIds:
+    length = len("Sure, the truth") - 7  # more ids than that are the reply start's
+    return PromptIds(prompt=prompt.prompt, prefix=prompt.prefix[:-length], suffix=prompt.suffix)
+
+
+def _closed_before(prompt: PromptIds) -> PromptIds:
+    whole = (*prompt.prefix, *prompt.suffix)
+    return PromptIds(prompt=prompt.prompt, prefix=whole, suffix=())
+
+
+@pytest.mark.parametrize("bug", [_dropped, _closed_before])
+def test_a_reply_start_that_is_left_out_or_closed_too_early_would_be_seen(
+    run, family, monkeypatch, bug
+):
+    split = chat_template.ChatTemplate.split
+    monkeypatch.setattr(chat_template.ChatTemplate, "split", lambda *of: bug(split(*of)))
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        check(run, family, "ids")
+
+
+# As any sweep
+
+BEHIND = {"behind": with_reply_start(PROMPT, "the truth is love")}
+
+
+def test_parts_resume_and_devices_leave_the_same_bytes(run, other_run, tiny):
+    run.sweep([tiny], BEHIND)
+    other_run.sweep([tiny], BEHIND, mesh=make_mesh(2))
+    (other_run.folder / result(prompt="behind") / "part-0000100-0000200.parquet").unlink()
+    assert other_run.sweep([tiny], BEHIND, mesh=make_mesh(2)) == 100
+    assert other_run.hashes() == run.hashes()
+    baselines = [r.results()[result(prompt="behind")].baseline for r in (run, other_run)]
+    assert baselines[0] == pytest.approx(baselines[1], abs=1e-6)
+
+
+def test_models_of_one_decoder_share_the_pass_and_have_baselines_of_their_own(run, checkpoint):
+    both = [checkpoint(), checkpoint("other", head_seed=5)]
+    run.sweep(both, BEHIND)
+    found = run.results()
+    for model in both:
+        rows = token_rows(model, BEHIND["behind"], "ids")
+        kept = found[result(model.card.slug, "behind")]
+        assert kept.identity.prefix_ids == (rows.prompt.prefix,)
+        assert kept.complete
+    assert len({kept.baseline for kept in found.values()}) == 2
+
+
+def test_another_reply_start_under_the_same_name_is_refused(run, tiny):
+    run.sweep([tiny], BEHIND)
+    with pytest.raises(AssayError, match="prompt 'behind' already exists with"):
+        run.sweep([tiny], {"behind": with_reply_start(PROMPT, "the war")})
+
+
+def test_a_result_without_its_baseline_is_not_complete_and_is_checked_again(run, tiny):
+    run.sweep([tiny], BEHIND)
+    run.edit(lambda said: said.pop("baseline"), result(prompt="behind"))
+    assert not run.results()[result(prompt="behind")].complete
+    assert run.sweep([tiny], BEHIND) == 0
+    assert run.results()[result(prompt="behind")].complete
+
+
+def test_plain_prompts_keep_their_mode_beside_a_reply_start_that_is_trimmed(run, trims):
+    run.sweep([trims], {"plain": PROMPT, "behind": with_reply_start(PROMPT, "no ")}, mode="auto")
+    modes = {path: found.identity.mode for path, found in run.results().items()}
+    assert modes == {result("trims", "behind"): "text", result("trims", "plain"): "ids"}
+
+
+# Repeated tokens
+
+
+@pytest.mark.slow
+def test_the_tokens_that_move_replies_most_are_repeated_behind_each(run, checkpoint):
+    model = checkpoint("wide", max_position_embeddings=256)
+    behind = {
+        name: with_reply_start(PROMPT, text) for name, text in {"a": "the war", "b": "no"}.items()
+    }
+    run.sweep([model], behind)
+    settings = SweepSettings(mode="text", dtype="float32", step_size=64)
+    where = ([model], behind, str(run.folder), settings, make_mesh())
+    new = repeated.repeat_rewards(*where)
+    assert new % (len(schema.TIMES) * len(behind)) == 0
+    assert repeated.repeat_rewards(*where) == 0
+    baselines = [run.results()[result("wide", name)].baseline for name in behind]
+    effects = (
+        np.array([run.rewards("wide", name) for name in behind]) - np.array(baselines)[:, None]
+    )
+    most = (effects > 0).mean(axis=0) > 0.5
+    places = np.flatnonzero(most)[np.argsort(-effects.mean(axis=0)[most])]
+    texts = [model.tokens[int(at)] for at in places]
+    lists = run.record()["lists"]
+    assert {schema.repeated_group(name) for name in lists} == set(schema.REPEATED)
+    name = next(name for name in lists if schema.repeated_group(name) == "raise")
+    frame = run.frame(f"items/{name}/model=wide/prompt=a")
+    items = frame["item"].to_list()
+    assert schema.repeated_list("raise", items_hash(items)) == name
+    tokens = items[:: len(schema.TIMES)]
+    assert tokens == [t for t in texts if "\ufffd" not in t][: len(tokens)]
+    assert items[5] == tokens[0] * 32
+
+
+@pytest.mark.slow
+def test_replies_that_leave_no_room_are_not_followed_by_repeated_tokens(run, checkpoint):
+    model = checkpoint()
+    long = with_reply_start(PROMPT, "!" * 60)
+    run.sweep([model], {"long": long})
+    settings = SweepSettings(mode="text", dtype="float32", step_size=64)
+    new = repeated.repeat_rewards([model], {"long": long}, str(run.folder), settings, make_mesh())
+    assert new == 0
