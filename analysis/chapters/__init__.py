@@ -48,6 +48,7 @@ GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
             pair_features.ANALYSIS,
             probes.ANALYSIS,
             calibration.ANALYSIS,
+            probes.ANALYSIS,
             items.ANALYSIS,
             humans.ANALYSIS,
         ),
