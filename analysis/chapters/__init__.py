@@ -46,7 +46,6 @@ GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
         (
             pairs.ANALYSIS,
             pair_features.ANALYSIS,
-            probes.ANALYSIS,
             calibration.ANALYSIS,
             probes.ANALYSIS,
             items.ANALYSIS,
