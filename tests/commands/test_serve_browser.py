@@ -84,7 +84,8 @@ def test_cancel_and_a_closed_window_end_a_ranking(window, explorer, held):
 def test_the_keyboard_alone_reaches_a_ranking_and_keeps_its_place_in_it(window, held):
     page = window()
     ask(page, until=FIRST)
-    for name in ("System turn", "model", "compare with", "Rank every token", "Cancel", "find"):
+    stops = ("System turn", "After this reply", "model", "compare with", "Rank every token")
+    for name in (*stops, "Cancel", "find"):
         page.keyboard.press("Tab")
         expect(page.locator("label:has(:focus), :focus").first).to_contain_text(name)
     reward = page.get_by_role("button", name="reward")

@@ -9,6 +9,7 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import lens
+from analysis.charts import look
 from analysis.charts.lines import lines
 from analysis.measures.lens import by_layer as by_every_layer
 from analysis.measures.lens import milestones
@@ -186,8 +187,8 @@ def test_a_chart_says_that_it_leaves_models_out():
     rows = pl.DataFrame({"model": list(names) * 2, "layer": [1] * 14 + [2] * 14, "x": 0.5})
     rows = rows.with_columns(prompt=pl.lit("best"))
     chart = lines(rows, names, ("after layer", "x"), x="layer", y="x", line="prompt")
-    assert {row["name"] for row in charts.rows(chart)} == set(list(names)[:12])
-    assert named(chart.title.text) == ["12", "14"]
+    assert {row["name"] for row in charts.rows(chart)} == set(list(names)[: look.PANELS])
+    assert named(chart.title.text) == [str(look.PANELS), "14"]
 
 
 def test_the_section_has_a_line_for_each_model_and_prompt(parting):
