@@ -177,6 +177,14 @@ def test_plain_prompts_keep_their_mode_beside_a_reply_start_that_is_trimmed(run,
     assert modes == {result("trims", "behind"): "text", result("trims", "plain"): "ids"}
 
 
+def test_a_reply_start_keeps_its_mode_beside_one_that_is_trimmed(run, trims):
+    behind = {"kept": with_reply_start(PROMPT, "no")}
+    run.sweep([trims], behind, mode="auto")
+    run.sweep([trims], behind | {"cut": with_reply_start(PROMPT, "no ")}, mode="auto")
+    modes = {path: found.identity.mode for path, found in run.results().items()}
+    assert modes == {result("trims", "cut"): "text", result("trims", "kept"): "ids"}
+
+
 # Repeated tokens
 
 
