@@ -119,12 +119,14 @@ class Effects(NamedTuple):
     @property
     def raised(self) -> Array:
         """Share of the replies that each token raises [V]."""
-        return (self.effects > self.noise).mean(axis=0)
+        shares: Array = (self.effects > self.noise).mean(axis=0)
+        return shares
 
     @property
     def lowered(self) -> Array:
         """Share of the replies that each token lowers [V]."""
-        return (self.effects < -self.noise).mean(axis=0)
+        shares: Array = (self.effects < -self.noise).mean(axis=0)
+        return shares
 
 
 def models(run: Run) -> list[str]:

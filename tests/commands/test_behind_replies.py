@@ -87,13 +87,12 @@ def test_replies_that_leave_no_room_are_named_and_left_out(command, model, sourc
     assert prompts(run / "shard-1-of-1") == ["Why?␟one"]
     [line] = [line for line in done.err if "too long for the 256 tokens" in line]
     assert "1 reply" in line and "'no truth no truth" in line
-    refused = command("sweep", *flags, f"--after={long}").refused()
-    assert "too long for the 256 tokens" in refused
+    assert "too long for the 256 tokens" in command("sweep", *flags, f"--after={long}").refusal()
 
 
 def test_the_file_is_read_before_a_model_is_opened(command, tmp_path):
     flags = [f"{tmp_path}/no-model", f"--run={tmp_path}/run", f"--after_items={tmp_path}/no.jsonl"]
-    assert f"--after_items={tmp_path}/no.jsonl" in command("sweep", *flags).refused()
+    assert f"--after_items={tmp_path}/no.jsonl" in command("sweep", *flags).refusal()
 
 
 def test_equal_replies_count_once(command, model, source, tmp_path):
