@@ -105,7 +105,7 @@ def in_common(records: Sequence[Mapping[str, Any]], infos: Sequence[ModelInfo | 
     said = [f"the base {base}"] if base else []
     if depths[:1] > [0] and all(own == deepest[: len(own)] for own in layers):
         cut = f"the first {listed([str(n) for n in depths], 'or')} layers of {decoder}"
-        said = [cut if len(depths) > 1 else f"{decoder} of {depths[0]} layers"]
+        said = [cut if len(depths) > 1 else f"all {depths[0]} layers of {decoder}"]
     elif _same(records, "decoder_hash"):
         said = [decoder]
     said += ["one tokenizer"] * _same(records, "vocab")

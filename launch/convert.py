@@ -17,7 +17,7 @@ from launch.common.config import CommandSettings, made
 
 _FLAGS = {
     "source": (None, "A folder in Hugging Face format, a PEFT adapter, or a hub id of either."),
-    "checkpoint": (None, "Checkpoint folder to write, local or in an object store."),
+    "checkpoint": (None, "Checkpoint folder to write, on a disk."),
     "revision": (None, "Commit, tag or branch of a hub id."),
     "base": ("", "Folder or hub id of an adapter's base, instead of the one it names."),
 }

@@ -128,7 +128,7 @@ def _drawn(study: Study) -> Iterator[Block]:
 
 def _noise(row: Row) -> str:
     pairs = f"{row['within_noise']:,} of {count(row['n'], 'pair')}"
-    return f"gaps below {number(row['noise'], '{:.2g}')} are noise: {pairs}"
+    return f"gaps below {number(row['noise'], '{:.2g}')} are within the noise of the check: {pairs}"
 
 
 def _sureness(row: Row) -> str:

@@ -79,7 +79,7 @@ WORDS = Spec(
             "log_odds",
             "fixed",
             "log-odds, chosen",
-            "of standing in a chosen rather than a rejected reply, each word once a reply",
+            "that a chosen reply has it, less those of a rejected reply",
         ),
         *ends("fixed"),
         *(Column("z", "fixed"), P.but(help="normal"), q("model", "list")),
@@ -100,6 +100,10 @@ def features(name: str, judged: pl.DataFrame) -> pl.DataFrame:
         longer = lengths[0] - lengths[1]
         own = list[tuple[Any, ...]]()
         for feature, at, sign in differ:
+            told = margins[at] != 0  # a tie is no preference
+            at, sign = at[told], sign[told]
+            if len(at) < LEAST:
+                continue
             by_model, people = sign * margins[at] > 0, sign > 0
             clusters = np.unique(prompts[at], return_inverse=True)[1]
             excess, apart = paired_difference(by_model, people, clusters), by_model * 1.0 - people
@@ -192,7 +196,7 @@ def words(run: Run, name: str, scored: pl.DataFrame) -> pl.DataFrame:
     known = each.filter(replies >= LEAST)
     scores = of_vocabulary(run, list(run.vocabulary_models), known["word"].to_list())
     kept = known.filter(pl.col("word").is_in(list(scores.words))).head(MOST_WORDS).sort("word")
-    totals = np.array([held.filter(side=side).height for side in SIDES])
+    totals = np.array([own.filter(side=side).height for side in SIDES])
     odds = log_odds(kept.select("^n_.*$").to_numpy(), totals)
     scores = scores.only(kept["word"].to_list())
     tables = []
@@ -299,6 +303,7 @@ ANALYSIS = Analysis(
         "which of them the model reads.",
         "A model with random errors prefers everything nearer to half of the time than people do. "
         "A feature is named above only where the model’s share is above a half, too.",
-        "Words: replies count as independent, and each word once a reply.",
+        "Words: replies count as independent, and each word once a reply. Where chosen replies are "
+        "longer, they have more of every word.",
     ),
 )

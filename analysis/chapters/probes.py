@@ -63,7 +63,10 @@ def _told(study: Study) -> Iterator[Finding]:
         )
         if row["pairs"]:
             share = f"{100 * row['flips']:.1f} %"
-            text += f"; if only the rejected reply is edited so, {share} of the pairs change order"
+            text += (
+                f"; of the {count(row['pairs'], 'pair')} whose rejected reply it changes, {share} "
+                "change order if only that reply is edited"
+            )
         yield Finding(text=f"{text}.", picture=f"probes_{row['list']}")
 
 

@@ -35,7 +35,7 @@ PROBES = Spec(
             "detectable",
             "fixed",
             "would show",
-            "effect that so many pairs show with a probability of 80 % (at p < .05)",
+            "effect that so many pairs show with a probability of 80 % (at p < .05, before q)",
         ),
         Column("beyond_noise", "bool", "beyond noise", "the interval lies beyond those of shams"),
         Column("pairs", "count", help="pairs whose rejected reply it changes"),
@@ -55,6 +55,8 @@ def effects(run: Run, name: str, models: Sequence[str] | None = None) -> pl.Data
     scored = replies(run, name, models)
     judged = pairs(scored).select("model", "row", "prompt", "margin")
     every = scored.select("model", "row", "side", before="reward")
+    several = every.filter(pl.len().over("model", "row", "side") > 1)
+    every = every.join(several, on="row", how="anti", maintain_order="left")
     every = every.join(judged, on=["model", "row"], validate="m:1", maintain_order="left")
     edited = _edited(run, name)
     every = edited.join(

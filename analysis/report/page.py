@@ -191,7 +191,7 @@ def _in_common(study: Study) -> list[str]:
     models = study.scored or study.models
     said = in_common([study.run.models[m] for m in models], [study.infos.get(m) for m in models])
     full, short = study.described["nickname"][0], next(iter(study.names.values()))
-    left = f"Their names leave out “{full.replace(short, '…')}”." if full != short else ""
+    left = f"Their names leave out “{'…'.join(full.rsplit(short, 1))}”." if full != short else ""
     return [sentence for sentence in (said, left) if sentence]
 
 

@@ -20,7 +20,7 @@ BINS, LEAST = 10, 20  # Bins of margins, and pairs of a bin; of fewer pairs ther
 def log_loss(margins: Array, clusters: Array) -> Estimate:
     """Mean of −log sigmoid(margin), the loss of training, in nats; with its interval."""
     losses = np.logaddexp(0.0, -margins)
-    return clustered(float(losses.mean()), losses - losses.mean(), clusters)
+    return clustered(float(losses.mean()), losses - losses.mean(), clusters).within(0.0, math.inf)
 
 
 def brier(margins: Array) -> float:

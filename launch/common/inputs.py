@@ -86,7 +86,8 @@ def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None
 def probes_of(given: Given, listed: ConversationList | None) -> ConversationList | None:
     """With --probes the list of the edited replies of a list of pairs, else None.
 
-    Of each conversation the last message is edited, by every edit that has something to edit.
+    Of each conversation the last message is edited, by every edit that has something to edit. Rows
+    with several chosen or several rejected replies are left out.
 
     Raises AssayError for --probes without pairs.
     """
@@ -99,7 +100,10 @@ def probes_of(given: Given, listed: ConversationList | None) -> ConversationList
     from analysis.words.edits import EDITS, SHAMS  # the analysis, which no other list needs
 
     rows = []
-    for row in listed.table.iter_rows(named=True):
+    several = listed.table.filter(pl.len().over("row", "side") > 1)
+    for row in listed.table.join(several, on="row", how="anti", maintain_order="left").iter_rows(
+        named=True
+    ):
         *turns, reply = row["messages"]
         for name, edit in {**SHAMS, **EDITS}.items():
             edited = None if reply["content"] is None else edit(reply["content"])

@@ -168,6 +168,16 @@ REFUSED = [
 ]
 
 
+def test_rows_of_several_replies_a_side_have_no_edits(command, models, tmp_path):
+    rows = [*ROWS[:2], {**ROWS[2], "rejected": [ROWS[2]["rejected"], "An end!"]}]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = [f"--items={tmp_path}/pairs.jsonl", f"--run={tmp_path / 'run'}", "--probes"]
+    assert command("score", f"--checkpoint={models['plain'].path}", *flags).code == 0
+    found = analysis.load(tmp_path / "run")
+    assert set(found.probe_scores("pairs")["row"]) == {1, 2}
+    assert set(found.conversation_scores("pairs")["row"]) == {1, 2, 3}
+
+
 @pytest.mark.parametrize(("name", "flags", "line"), REFUSED)
 def test_what_probes_cannot_be_made_of_is_refused(command, models, tmp_path, name, flags, line):
     (tmp_path / "words.txt").write_text("love\n")

@@ -124,6 +124,27 @@ def test_features_that_differ_alike_are_one_but_length_and_rare_ones_are_left_ou
     assert found == ["begins with “!”", "begins with “a”", "is longer"]
 
 
+def test_a_tie_of_the_model_is_no_preference(rng):
+    """Half of the pairs are tied: what is left of a feature is what stands in the table."""
+    pairs = judged(rng, written(rng, 400), 0 * TASTE, TASTE)
+    tied = pairs.with_columns(
+        margin=pl.when(pl.int_range(400) % 2 == 0).then("margin").otherwise(0.0)
+    )
+    rest = pairs.filter(pl.int_range(400) % 2 == 0)
+    with_ties, without = (chapter.features("own", each) for each in (tied, rest))
+    shares = ["feature", "n", "model_share", "people_share"]
+    named_alike = with_ties.join(without, on="feature").height
+    assert named_alike > 5
+    known = without.select(shares).sort("feature")
+    assert (
+        with_ties.select(shares)
+        .filter(pl.col("feature").is_in(known["feature"].to_list()))
+        .sort("feature")
+        .equals(known)
+    )
+    assert chapter.features("own", pairs.with_columns(margin=0.0)).is_empty()
+
+
 @pytest.fixture
 def swept(make_run, rng):
     """A run of 150 pairs and a sweep; "zeal" stands in rejected replies, "calm" in chosen ones."""
