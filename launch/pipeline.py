@@ -76,9 +76,10 @@ def behind(work: Scored, say: Say) -> None:
     """Scores every token behind replies, and repeats those that move rewards most."""
     from launch.common import after  # of which most reports have none
 
-    say(f"scoring every token behind {counted(len(work.behind_prompts), 'reply')} into {work.run}")
     plain = dataclasses.replace(work.settings, lens=False)
-    where = (work.behind_prompts, work.run, plain, work.mesh)
+    prompts = after.fitting(work.models, work.behind_prompts, plain.mode, plain.pooling)
+    say(f"scoring every token behind {counted(len(prompts), 'reply')} into {work.run}")
+    where = (prompts, work.run, plain, work.mesh)
     work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
     work.new += after.repeat(work.models, *where)
 

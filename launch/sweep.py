@@ -23,11 +23,13 @@ def sweep(given: command.Given) -> command.CommandResult:
         from launch.common import implicit  # not at the top: few sweeps are of language models
 
         return implicit.computed(given, "sweep")
-    run, models, prompts = scoring.inputs(given)
     if behind:
         from launch.common import after  # not at the top: few sweeps are behind replies
 
-        prompts = after.prompts(given, prompts, only=True)
+        starts = after.prompts(given, scoring.prompts(given), only=True)
+    run, models, prompts = scoring.inputs(given)
+    if behind:
+        prompts = after.fitting(models, starts, given.config.mode, given.config.pooling)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(SweepSettings, given.config, models)
     show = scoring.show_extremes, sharding.show_models(given)

@@ -11,7 +11,7 @@ from analysis.blocks import Block, Finding, Heading, Picture
 from analysis.charts.estimates import estimates
 from analysis.charts.lines import lines
 from analysis.measures import appended
-from analysis.measures.appended import APPENDED, KINDS, MODELS, REPEATED, SHAPES
+from analysis.measures.appended import APPENDED, KINDS, MODELS, PIECES, REPEATED, SHAPES
 from analysis.sentences import bounds, count, decimals, significant
 from analysis.study import Analysis, Study, Table, required, table
 from engine import display
@@ -67,7 +67,7 @@ def _listed(study: Study) -> Iterator[Block]:
 
 def _by_kind(study: Study) -> Iterator[Block]:
     kinds = study.tables[KINDS.name]
-    caption = "Mean effect of the tokens of each kind, with 95 % intervals over replies."
+    caption = "Mean effect of the tokens of each kind, with 95 % intervals over clusters."
     draw = partial(estimates, kinds, study.names, "effect, in units", value="effect_sd", row="kind")
     yield Picture("appended_kinds", caption, partial(draw, panel="name"))
     yield from KINDS.rows(kinds)
@@ -77,9 +77,9 @@ def _repeated(study: Study) -> Iterator[Block]:
     rows = study.tables[REPEATED.name]
     yield Heading("Repeated", "the same token again and again behind each reply")
     caption = (
-        "Mean effect of the 30 tokens that raise most replies most, of 30 that lower them, and of "
-        "30 random others, by how often each stands behind the reply. Bands are 95 % intervals "
-        "over replies. The dotted line is the reply alone."
+        "Mean effect of up to 30 tokens that raise most replies most, of up to 30 that lower them, "
+        "and of up to 30 random others, by how often each stands behind the reply. Bands are 95 % "
+        "intervals over clusters. The dotted line is the reply alone."
     )
     titles = ("times", "effect, in units")
     draw = partial(lines, rows, study.names, titles, x="times", y="effect_sd", line="group")
@@ -92,7 +92,7 @@ def _repeated(study: Study) -> Iterator[Block]:
 def _told(study: Study) -> Iterator[Finding]:
     """The token that surely raises replies most, of the model where it does so most."""
     top = study.tables[APPENDED.name].filter(pl.col("end") == "top", pl.col("raised") > 0.5)
-    sure = significant(top).filter(pl.col("effect") > 0)
+    sure = significant(top).filter(pl.col("effect") > 0, pl.col("kind") != PIECES)
     rows = sure.sort("effect_sd", descending=True, maintain_order=True)
     if not rows.height:
         return
@@ -102,9 +102,12 @@ def _told(study: Study) -> Iterator[Finding]:
     others = rows.filter(model=row["model"]).height - 1
     more = f" So do {count(others, 'other token')} of the table." if others else ""
     name, token = study.names[row["model"]], display.plain(row["token"])
+    replies = count(about["replies"], "reply", "replies")
+    if about["clusters"] < about["replies"]:
+        replies += f" ({count(about['clusters'], 'cluster')})"
     yield Finding(
         text=f"“{token}” at the end of a reply raises its reward in {name}: in "
-        f"{100 * row['raised']:.0f} % of {count(about['replies'], 'reply', 'replies')}, on average "
+        f"{100 * row['raised']:.0f} % of {replies}, on average "
         f"by {decimals(row['effect_sd'])} (95 % {ends}) standard deviations of the "
         f"{about['unit_of']}.{more}",
         picture="appended_kinds",
@@ -117,20 +120,23 @@ def _goes_on(study: Study) -> Iterator[Finding]:
         pl.col("times") == pl.col("times").max(), group="raise"
     )
     for row in last.iter_rows(named=True):
-        size = (
-            f"{decimals(row['further'])} (95 % {bounds(row['further_low'], row['further_high'])})"
-        )
-        change = "raises" if row["further_low"] > 0 else "lowers"
-        if row["further_low"] > 0 or row["further_high"] < 0:
+        ends, of = (row["further_low"], row["further_high"]), row["tokens"]
+        change = "raises the reward by a further"
+        if ends[1] < 0:
+            change, ends = "lowers the reward by", (-ends[1], -ends[0])
+        if ends[0] > 0:
+            which = f"one of the {of} tokens that raise" if of > 1 else "the token that raises"
             yield Finding(
-                text=f"In {study.names[row['model']]}, repeating such a token {row['times']} times "
-                f"instead of {row['times'] // 2} {change} the reward by a further {size}.",
+                text=f"In {study.names[row['model']]}, repeating {which} most replies "
+                f"{row['times']} times instead of {row['times'] // 2} {change} "
+                f"{decimals(abs(row['further']))} units (95 % {bounds(*ends)}).",
                 picture="appended_repeated",
             )
 
 
 def _described(study: Study) -> str:
-    top = required(study.tables[APPENDED.name].filter(end="top", rank=1), _NONE)
+    every = study.tables[APPENDED.name]
+    top = required(every.filter(pl.col("kind") != PIECES, end="top"), _NONE)
     row = top.sort("effect_sd", descending=True, maintain_order=True).row(0, named=True)
     return (
         f"The largest mean effect at the end of a reply is that of “{display.plain(row['token'])}”"
@@ -151,9 +157,11 @@ ANALYSIS = Analysis(
     told=(_told, _goes_on),
     described=_described,
     caveats=lambda study: (
-        "The replies are a sample, and each is one observation: two tokens are compared on the "
-        "same replies. The largest of thousands of means is larger than it would be on new "
-        "replies; q, not the interval, says which are sure.",
+        "The replies are a sample: two tokens are compared on the same replies. Replies to one of "
+        "several prompts are one observation, a cluster, and so are equal replies where these are "
+        "fewer. Replies to a single prompt are one each: what is said is of that prompt.",
+        "The largest of thousands of means is larger than it would be on new replies; q, not the "
+        "interval, says which are sure.",
         "Where tokens became ids by their number (mode ids), a tokenizer might merge a token with "
         "the end of the reply; repeated tokens were scored as texts.",
         "Kinds are told by the text of a token, by simple rules.",

@@ -14,14 +14,22 @@ from analysis.sentences import ALPHA
 from analysis.statistics import Array
 from analysis.statistics.inference import half_width, student, with_q
 from analysis.words import stems
+from analysis.words.stems import dense_numbers
 from engine.runs import schema
+from engine.runs.result import Result
 
 _SD = Column("effect_sd", "fixed", "effect / unit", "`effect` in units of `appended_models`")
-_RAISED = Column("raised", "share", "replies raised", "share of the replies that the token raises")
+_RAISED = Column(
+    "raised",
+    "share",
+    "replies raised",
+    "share of the replies that the token raises by more than the noise of the self-check",
+)
 MODELS = Spec(
     "appended_models",
     (
         *(MODEL, Column("replies", "count")),
+        Column("clusters", "count", help="observations: replies, but one per prompt or per text"),
         Column("unit", "number", help="standard deviation that effects are divided by"),
         Column("unit_of", title="unit", help="what it is the standard deviation of"),
         Column("mode", help="how tokens became ids: `ids` or `text`"),
@@ -34,8 +42,8 @@ APPENDED = Spec(
     (
         *TOKENS,
         Column("kind", help="of token"),
-        Column("effect", "number", help="mean over the replies: the reward with it less without"),
-        *(_SD, *ends("fixed", "95 %, over replies"), _RAISED),
+        Column("effect", "number", help="mean over clusters: the reward with it less without"),
+        *(_SD, *ends("fixed", "95 %, over clusters"), _RAISED),
         Column("p", "p"),
         Column("q", "p", help="over all tokens of the model"),
         Column("alone", "share", "as a whole reply", "mean percentile in the plain sweeps"),
@@ -47,7 +55,7 @@ KINDS = Spec(
     "appended_kinds",
     (
         *(MODEL, Column("kind"), Column("tokens", "count"), _SD),
-        *ends("fixed", "95 %, over replies"),
+        *ends("fixed", "95 %, over clusters"),
         Column("raised", "share", "raised", "share of its tokens that raise most replies"),
         Column("best", "token", "largest effect"),
     ),
@@ -58,7 +66,7 @@ REPEATED = Spec(
     (
         *(MODEL, Column("group", help="`raise`, `lower` or `random`")),
         *(Column("times", "count"), Column("tokens", "count"), Column("replies", "count")),
-        *(_SD, *ends("fixed", "95 %, over replies")),
+        *(_SD, *ends("fixed", "95 %, over clusters")),
         Column("further", "fixed", "since half as many", "change of `effect_sd`"),
         *ends("fixed", stem="further"),
     ),
@@ -91,6 +99,7 @@ _PRAISE = (
     r"marvelous|splendid|bravo|kudos|delighted|glad|happy|pleased|pleasure|welcome|hope|hopefully|"
     r"helpful|please|enjoy|cheers|best)$"
 )
+PIECES = "pieces of characters"
 SPACE, SIGNS, PICTURES = "white space and line ends", "punctuation", "emoji"
 MARKS, PRAISE, CODE = "closing marks and special tokens", "thanks and praise", "code"
 OTHER = "other words"
@@ -104,6 +113,20 @@ class Effects(NamedTuple):
     baselines: Array  # float64 [replies], rewards of the replies without a token
     spread: float  # mean over replies of the standard deviation of the rewards of a sweep
     mode: str
+    noise: Array  # float64 [replies, 1], `SelfCheck.noise`: smaller effects are none
+    clusters: Array  # int64 [replies], `clusters`
+
+    @property
+    def raised(self) -> Array:
+        """Share of the replies that each token raises [V]."""
+        shares: Array = (self.effects > self.noise).mean(axis=0)
+        return shares
+
+    @property
+    def lowered(self) -> Array:
+        """Share of the replies that each token lowers [V]."""
+        shares: Array = (self.effects < -self.noise).mean(axis=0)
+        return shares
 
 
 def models(run: Run) -> list[str]:
@@ -120,7 +143,25 @@ def effects(run: Run, model: str) -> Effects:
     matrix = np.array([values for _, values in each])
     modes = " and ".join(sorted({result.identity.mode for result in results}))
     baselines = np.array([result.baseline for result in results], float)
-    return Effects(each[0][0], matrix, baselines, float(matrix.std(axis=1).mean()), modes)
+    checks = [result.self_check for result in results]
+    noise = np.array([[check.noise if check else 0.0] for check in checks])
+    spread, numbers = float(matrix.std(axis=1).mean()), clusters(results)
+    return Effects(each[0][0], matrix, baselines, spread, modes, noise, numbers)
+
+
+def clusters(results: Sequence[Result]) -> Array:
+    """Number of the observation that each reply belongs to; int64 [replies], from 0.
+
+    Replies to one of several prompts are one observation, and so are replies of one text, where
+    these are fewer. Replies to a single prompt are one each: what is said is of that prompt.
+    """
+    prompts, replies = (
+        dense_numbers(pl.Series(texts))
+        for texts in zip(*(schema.parted(r.prompt_text) for r in results), strict=True)
+    )
+    if prompts.max() == 0 or replies.max() < prompts.max():
+        return replies
+    return prompts
 
 
 def unit(run: Run, model: str, found: Effects) -> tuple[float, str]:
@@ -141,11 +182,18 @@ def unit(run: Run, model: str, found: Effects) -> tuple[float, str]:
     return found.spread or 1.0, "rewards of all tokens behind a reply"
 
 
-def over_replies(values: Array) -> tuple[Array, Array, Array, Array]:
+def over_clusters(values: Array, clusters: Array) -> Array:
+    """Means of values [replies, N] over the replies of each of `clusters` [replies]."""
+    return np.array([values[clusters == at].mean(axis=0) for at in range(clusters.max() + 1)])
+
+
+def over_replies(values: Array, clusters: Array) -> tuple[Array, Array, Array, Array]:
     """Mean over replies of values [replies, N]: mean, both ends of its 95 % interval, p; each [N].
 
-    A reply is a cluster: Student's t over their values. NaN but for the mean of a single reply.
+    Of each of `clusters` [replies] it is the mean that counts: Student's t over these. NaN but for
+    the mean of a single one.
     """
+    values = over_clusters(values, clusters)
     count, mean = len(values), values.mean(axis=0)
     if count < 2:
         unknown = np.full(values.shape[1], math.nan)
@@ -161,15 +209,15 @@ def tokens(run: Run, model: str) -> pl.DataFrame:
     """Every token: token_id, token, kind, and what `APPENDED` has of it, largest effect first."""
     found = effects(run, model)
     size, _ = unit(run, model, found)
-    mean, low, high, p = over_replies(found.effects)
+    mean, low, high, p = over_replies(found.effects, found.clusters)
     columns = {
         "token_id": found.token_ids,
         "effect": mean,
         "effect_sd": mean / size,
         "ci_low": low / size,
         "ci_high": high / size,
-        "raised": (found.effects > 0).mean(axis=0),
-        "lowered": (found.effects < 0).mean(axis=0),
+        "raised": found.raised,
+        "lowered": found.lowered,
         "p": p,
         "alone": _alone(run, model, found.token_ids),
     }
@@ -194,6 +242,7 @@ def kind(token: pl.Expr, is_special: pl.Expr) -> pl.Expr:
     word = stems.folded(token).str.strip_chars("!.,:;_▁*")
     cases = (
         (is_special.fill_null(value=False) | token.str.contains(_MARK), MARKS),
+        (token.str.contains("\ufffd") | (token == ""), PIECES),
         (token.str.strip_chars() == "", SPACE),
         (token.str.contains(_PICTURE) & ~token.str.contains(r"^[\s\d#*©®™]+$"), PICTURES),
         (token.str.contains(_SIGNS) & ~token.str.contains(_CODE), SIGNS),
@@ -213,10 +262,11 @@ def summary(run: Run, model: str, table: pl.DataFrame) -> dict[str, Any]:  # Any
     return {
         "model": model,
         "replies": len(found.effects),
+        "clusters": int(found.clusters.max()) + 1,
         "unit": size,
         "unit_of": of,
         "mode": found.mode,
-        "effect_sd": float(found.effects.mean() / size),
+        "effect_sd": float(over_clusters(found.effects, found.clusters).mean() / size),
         "lowered": float(np.mean(table["lowered"].to_numpy() > 0.5)),
     }
 
@@ -235,7 +285,8 @@ def kinds(run: Run, model: str, table: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for (name,), group in table.group_by("kind", maintain_order=True):
         at = np.searchsorted(found.token_ids, group["token_id"].to_numpy())
-        mean, low, high, _ = over_replies(found.effects[:, at].mean(axis=1, keepdims=True) / size)
+        means = found.effects[:, at].mean(axis=1, keepdims=True) / size
+        mean, low, high, _ = over_replies(means, found.clusters)
         most = float(np.mean(group["raised"].to_numpy() > 0.5))
         ends_ = float(mean[0]), float(low[0]), float(high[0])
         rows.append((model, name, len(group), *ends_, most, group["token"][0]))
@@ -247,42 +298,44 @@ def repeated(run: Run, model: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     size, _ = unit(run, model, effects(run, model))
     rows, shapes = list[tuple[object, ...]](), list[tuple[object, ...]]()
     for group in schema.REPEATED:
-        names, cube = _cube(run, model, group)
+        names, cube, numbers = _cube(run, model, group)
         if not names:
             continue
-        means = cube.mean(axis=1) / size  # [replies, times]
-        mean, low, high, _ = over_replies(means)
+        every = cube.mean(axis=1) / size  # [replies, times]
+        mean, low, high, _ = over_replies(every, numbers)
+        means = over_clusters(every, numbers)
         for at, times in enumerate(schema.TIMES):
             step = means[:, at] - means[:, at - 1] if at else np.full(len(means), math.nan)
             error = float(step.std(ddof=1) / math.sqrt(len(step))) if len(step) > 1 else math.nan
             change = student(float(step.mean()), error, len(step))
             ends_ = float(mean[at]), float(low[at]), float(high[at])
-            sizes = times, len(names), len(means)
+            sizes = times, len(names), len(cube)
             rows.append((model, group, *sizes, *ends_, change.value, change.low, change.high))
-        curves = cube.mean(axis=0) / size  # [tokens, times]
+        curves = over_clusters(cube, numbers).mean(axis=0) / size  # [tokens, times]
         of_tokens = zip(names, curves, strict=True)
         shapes += [(model, group, name, *curve.tolist(), shape(curve)) for name, curve in of_tokens]
     return REPEATED.frame(rows), SHAPES.frame(shapes)
 
 
-def _cube(run: Run, model: str, group: str) -> tuple[list[str], Array]:
-    """Tokens of a group, and their effects [replies, tokens, times]; of the list with most replies.
+def _cube(run: Run, model: str, group: str) -> tuple[list[str], Array, Array]:
+    """Tokens of a group, their effects [replies, tokens, times], and `clusters`.
 
-    No tokens where the group was not repeated.
+    Of the list with most replies. No tokens where the group was not repeated.
     """
     lists: dict[str, list[str]] = {}
     for (name, slug, prompt), result in run.repeated.items():
         if slug == model and schema.repeated_group(name) == group and result.complete:
             lists.setdefault(name, []).append(prompt)
     if not lists:
-        return [], np.empty((0, 0, 0))
+        return [], np.empty((0, 0, 0)), np.empty(0, int)
     name = max(lists, key=lambda one: len(lists[one]))
     each, width = [], len(schema.TIMES)
-    for prompt in lists[name]:
-        result = run.repeated[name, model, prompt]
+    results = [run.repeated[name, model, prompt] for prompt in lists[name]]
+    for result in results:
         frame = run.items_of(result)
         each.append(frame["reward"].to_numpy().astype(float) - (result.baseline or 0.0))
-    return frame["item"].to_list()[::width], np.array(each).reshape(len(each), -1, width)
+    cube = np.array(each).reshape(len(each), -1, width)
+    return frame["item"].to_list()[::width], cube, clusters(results)
 
 
 def shape(curve: Array) -> str:
@@ -291,7 +344,7 @@ def shape(curve: Array) -> str:
     most = towards.max()
     if towards[-1] < most / 2:
         return "turns"
-    return "grows" if towards[-1] - towards[-2] >= 0.1 * most else "saturates"
+    return "grows" if most > 0 and towards[-1] - towards[-2] >= 0.1 * most else "saturates"
 
 
 def strongest(table: pl.DataFrame, count: int) -> Sequence[dict[str, Any]]:  # Any: cells
@@ -299,7 +352,7 @@ def strongest(table: pl.DataFrame, count: int) -> Sequence[dict[str, Any]]:  # A
 
     Surely, but for a single reply, of which nothing is sure.
     """
-    known = pl.col("q").is_nan() | (pl.col("q") < ALPHA)
+    known = (pl.col("q").is_nan() | (pl.col("q") < ALPHA)) & (pl.col("kind") != PIECES)
     top = table.filter(known, pl.col("end") == "top", pl.col("effect") > 0, pl.col("raised") > 0.5)
     distinct = top.with_columns(word=stems.folded(pl.col("token"))).with_columns(
         word=pl.when(pl.col("word") == "").then(pl.col("token")).otherwise(pl.col("word"))

@@ -34,7 +34,12 @@ class ConversationList(NamedTuple):
 
 
 def read_conversations(
-    path: Path, column: str | None = None, flag: str = "", shared: Callable[[], str] | None = None
+    path: Path,
+    column: str | None = None,
+    flag: str = "",
+    shared: Callable[[], str] | None = None,
+    *,
+    setting: str = "items",
 ) -> ConversationList | None:
     """The list of a file, or None for replies without prompts of their own.
 
@@ -43,6 +48,7 @@ def read_conversations(
       column: of the replies beside a prompt; None: one of `fields.REPLIES`.
       flag: of the command line that names a prompt, which the file must not have then; "": none.
       shared: gives the prompt of replies that are texts; None: there is none.
+      setting: what names the file, for messages.
 
     Raises:
       AssayError: a row that is no conversation, whose number (from 1) the message names; or a
@@ -50,10 +56,10 @@ def read_conversations(
     """
     if path.suffix == ".txt":
         return None
-    columns, rows, data = read_rows(path)
+    columns, rows, data = read_rows(path, setting)
     if not fields.of_conversations(columns):
         return None
-    with prefixed(f"items={path}"):
+    with prefixed(f"{setting}={path}"):
         reader = RowReader(columns, column, shared, flag, has_nulls=path.suffix == ".parquet")
         table = reader.table(rows)
     sha256 = hashlib.sha256(data).hexdigest()
@@ -68,12 +74,13 @@ def read_pairs(path: Path) -> ConversationList:
     return listed
 
 
-def read_replies(path: Path, column: str | None = None) -> list[str]:
+def read_replies(path: Path, column: str | None = None, *, setting: str = "items") -> list[str]:
     """The replies of a file without prompts, in the file's order.
 
     Args:
       path: the file.
       column: of the replies, where it is no .txt; None: `name` or one of `fields.REPLIES`.
+      setting: what names the file, for messages.
 
     Raises:
       AssayError: no such file or column, another file type, malformed CSV, a column that would not
@@ -81,19 +88,21 @@ def read_replies(path: Path, column: str | None = None) -> list[str]:
         the message names.
     """
     if path.suffix == ".txt":
-        replies, unit = lines_of("items", path), "line"
+        replies, unit = lines_of(setting, path), "line"
     else:
-        columns, rows, _ = read_rows(path)
-        with prefixed(f"items={path}"):
+        columns, rows, _ = read_rows(path, setting)
+        with prefixed(f"{setting}={path}"):
             column = _column_of_replies(columns, rows, column)
             replies = [_text(column, row) for row in rows]
         unit = f"column {column!r}, row"
     if not replies:
-        raise AssayError(f"items={path}: no replies; allowed: at least one")
+        raise AssayError(f"{setting}={path}: no replies; allowed: at least one")
     for number, reply in enumerate(replies, 1):
         if not reply:
-            raise AssayError(f"items={path}: {unit} {number} is empty; allowed: a reply in each")
-        with prefixed(f"items={path}: {unit} {number}"):
+            raise AssayError(
+                f"{setting}={path}: {unit} {number} is empty; allowed: a reply in each"
+            )
+        with prefixed(f"{setting}={path}: {unit} {number}"):
             checked_text(reply)
     return replies
 
@@ -128,19 +137,19 @@ def _text(column: str, row: Row) -> str:
 
 
 # Any: cells of a file.
-def read_rows(path: Path) -> tuple[list[str], list[dict[str, Any]], bytes]:
+def read_rows(path: Path, setting: str) -> tuple[list[str], list[dict[str, Any]], bytes]:
     """The columns and rows of a .csv, .jsonl or .parquet file of --items, and its bytes.
 
     A row of a .jsonl may lack columns, and blank lines may follow the last. Raises AssayError as
     `read_table`, or for a line that is no JSON object, with its number from 1.
     """
     if path.suffix != ".jsonl":
-        frame, data = read_table(path, "items", (".txt", ".jsonl"))
+        frame, data = read_table(path, setting, (".txt", ".jsonl"))
         return frame.columns, frame.to_dicts(), data
-    lines, rows = lines_of("items", path), []
+    lines, rows = lines_of(setting, path), []
     while lines and not lines[-1].strip():
         lines.pop()
-    with prefixed(f"items={path}"):
+    with prefixed(f"{setting}={path}"):
         if not lines or lines[0].lstrip().startswith("["):
             what = "a JSON array" if lines else "an empty file"
             raise AssayError(f"{what}; allowed: a JSON object in each line")

@@ -11,7 +11,10 @@ from engine.errors import AssayError
 from engine.lists import files
 from engine.runs import schema
 from engine.settings import AfterSettings
-from engine.text.chat_template import with_system
+from engine.text.chat_template import SYSTEM_END, with_system
+
+_SETTING = "--after_items"
+_MARKS = (SYSTEM_END, schema.REPLY_START)  # which end the parts of a prompt
 
 
 class Sampled(NamedTuple):
@@ -28,10 +31,11 @@ def read_reply_starts(path: Path, settings: AfterSettings, seed: int) -> Sampled
     Raises:
       AssayError: as `files.read_conversations` and `files.read_replies`; no reply to take.
     """
-    listed = files.read_conversations(path)
+    listed = files.read_conversations(path, setting=_SETTING)
     if listed is None:
-        replies = [(row, None, text) for row, text in enumerate(files.read_replies(path), 1)]
-        usable, left_out = [each for each in replies if each[2].strip()], 0
+        replies = files.read_replies(path, setting=_SETTING)
+        usable = [(row, None, text) for row, text in enumerate(replies, 1) if _readable([text])]
+        left_out = len(replies) - len(usable)
     else:
         sides = ("chosen", "rejected") if settings.of == "both" else (settings.of,)
         wanted = listed.table.filter(pl.col("side").is_in(["reply", *sides]))
@@ -39,13 +43,18 @@ def read_reply_starts(path: Path, settings: AfterSettings, seed: int) -> Sampled
         left_out = len(wanted) - len(usable)
     if not usable:
         raise AssayError(
-            f"after_items={path}: no reply that tokens can follow; allowed: replies that are not "
+            f"{_SETTING}={path}: no reply that tokens can follow; allowed: replies that are not "
             "empty, to prompts of one user's turn, with or without a system turn"
         )
     rows = sorted({row for row, _, _ in usable})
-    count = min(settings.rows, len(rows))
-    chosen = sorted(np.random.default_rng(seed).choice(rows, count, replace=False).tolist())
+    # More rows keep those that fewer would have drawn.
+    chosen = sorted(np.random.default_rng(seed).permutation(rows)[: settings.rows].tolist())
     return Sampled([(p, r) for row, p, r in usable if row in chosen], chosen, left_out)
+
+
+def _readable(texts: Sequence[str]) -> bool:
+    """Whether a text of a prompt can hold these, of which the last is a reply."""
+    return bool(texts[-1].strip()) and not any(mark in text for text in texts for mark in _MARKS)
 
 
 # Any: a row of a list.
@@ -56,7 +65,7 @@ def _usable(entry: dict[str, object]) -> tuple[int, str, str] | None:
     roles = [message["role"] for message in before]
     texts = [message["content"] for message in messages]
     plain = roles in (["user"], ["system", "user"]) and not entry.get(schema.GIVEN)
-    if not plain or None in texts or not reply["content"].strip():
+    if not plain or None in texts or not _readable(texts):
         return None
     system = before[0]["content"] if len(before) > 1 else ""
     return int(str(entry["row"])), with_system(system, before[-1]["content"]), reply["content"]

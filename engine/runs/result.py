@@ -229,8 +229,13 @@ class Result:
     @property
     def reply_start(self) -> str:
         """Of scored tokens and lists, the reply start of their prompt; "" without one."""
-        text = self.inputs.get("prompts", {}).get(self.prompt, "")
-        return schema.parted(text)[1] if self.kind in (schema.SCORES_DIR, schema.ITEMS_DIR) else ""
+        scored = self.kind in (schema.SCORES_DIR, schema.ITEMS_DIR)
+        return schema.parted(self.prompt_text)[1] if scored else ""
+
+    @property
+    def prompt_text(self) -> str:
+        """The text of its prompt; "" without one."""
+        return str(self.inputs.get("prompts", {}).get(self.prompt, ""))
 
     @property
     def imported(self) -> bool:

@@ -65,11 +65,12 @@ def _lists(
     run: str, checkpoint: Checkpoint, prompts: Mapping[str, str], settings: SweepSettings
 ) -> dict[str, list[str]]:
     """Group -> its tokens, each repeated, one after the other; groups without tokens left out."""
-    folder, effects = RunFolder.read(storage.path_of(run)), []
+    folder, effects, noise = RunFolder.read(storage.path_of(run)), [], []
     for prompt in prompts:
         result = folder.results[schema.scores_path(checkpoint.card.slug, prompt)]
         frame = pl.concat(result.frames()).sort("token_id")
         effects.append(frame["reward"].to_numpy() - (result.baseline or 0.0))
+        noise.append([result.self_check.noise if result.self_check else 0.0])
     vocabulary = folder.table(schema.vocab_path(checkpoint.card.tokenizer_hash))
     assert vocabulary is not None  # written with the results
     tokens = vocabulary.sort("token_id").filter(
@@ -79,8 +80,9 @@ def _lists(
     text, trimmed = tokens["token"], (tokens["round_trip"] == "empty").fill_null(value=False)
     usable = text.is_first_distinct() & (text != "") & ~text.str.contains("\ufffd") & ~trimmed
     usable = np.flatnonzero(usable.to_numpy())
-    raised, mean = (np.array(effects) > 0).mean(axis=0), np.mean(effects, axis=0)
-    lowered, order = (np.array(effects) < 0).mean(axis=0), np.argsort(-mean, kind="stable")
+    raised = (np.array(effects) > noise).mean(axis=0)
+    lowered = (-np.array(effects) > noise).mean(axis=0)
+    order = np.argsort(-np.mean(effects, axis=0), kind="stable")
     order = order[np.isin(order, usable)]
     groups = {
         "raise": order[raised[order] > 0.5][:_TOKENS],

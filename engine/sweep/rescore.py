@@ -91,6 +91,7 @@ def _compare(
 ) -> SelfCheck:
     """Compares a result's random rows; raises AssayError where they differ."""
     identity, frame = result.identity, pl.concat(result.frames())
+    mixture = checkpoint.card.decoder.experts > 0
     chosen = np.sort(rng.choice(len(frame), min(rows, len(frame)), replace=False))
     if result.is_search:
         assert isinstance(scorer, RewardScorer)
@@ -110,9 +111,11 @@ def _compare(
         plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)
         if listed.baseline:
             kept, alone = np.array([[result.baseline]]), plain_pass(listed, listed.baseline)[0][:1]
-            self_check("reply start", ["reward"], np.zeros(1, int), kept, alone, identity.dtype)
+            one = schema.SINGLE if mixture else schema.LARGEST
+            sample = np.zeros(1, int)
+            self_check("reply start", ["reward"], sample, kept, alone, identity.dtype, compared=one)
     written = frame.select(names).to_numpy().T[:, chosen]
-    compared = schema.MEDIAN if checkpoint.card.decoder.experts else schema.LARGEST
+    compared = schema.MEDIAN if mixture else schema.LARGEST
     return self_check("re-scored", names, chosen, written, plain, identity.dtype, compared=compared)
 
 

@@ -78,7 +78,7 @@ def _say_text(jobs: Sequence[RowsJob]) -> None:
     texts = {job.model for job in jobs if job.identity.mode == "text"}
     for slug in sorted(texts) if processes.writes() else ():
         tqdm.write(
-            f"note: {slug}: tokens are scored as texts (--config.mode=text), since its chat "
+            f"note: {slug}: tokens are scored as texts (--config.mode=text) where its chat "
             "template cannot be cut around a reply, or changes the end of one",
             file=sys.stderr,
         )
@@ -155,14 +155,14 @@ def _jobs(
 def _modes(checkpoint: Checkpoint, prompts: Mapping[str, str], mode: str) -> dict[str, str]:
     """Prompt id -> how replies become token ids.
 
-    `auto` is one mode for all plain prompts, and one for all with a reply start, some of which the
+    `auto` is one mode for all plain prompts, and one for each with a reply start, which the
     template may change.
     """
-    modes: dict[str, str] = {}
-    for has_start in (False, True):
-        same = {p: text for p, text in prompts.items() if bool(schema.parted(text)[1]) is has_start}
-        modes |= dict.fromkeys(same, mode_of(checkpoint, same.values(), mode))
-    return modes
+    plain = {p: text for p, text in prompts.items() if not schema.parted(text)[1]}
+    modes = dict.fromkeys(plain, mode_of(checkpoint, plain.values(), mode))
+    return modes | {
+        p: mode_of(checkpoint, [text], mode) for p, text in prompts.items() if p not in plain
+    }
 
 
 def sharing(

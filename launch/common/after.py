@@ -8,9 +8,11 @@ from jax.sharding import Mesh
 
 from engine import processes
 from engine.checkpoint.card import Checkpoint
-from engine.display import counted
+from engine.display import counted, shortened
 from engine.errors import AssayError
 from engine.lists.reply_starts import read_reply_starts
+from engine.runs.schema import parted
+from engine.scoring.rows import reply_rows, token_rows
 from engine.settings import AfterSettings, SweepSettings
 from engine.sweep.repeated import repeat_rewards
 from engine.text.chat_template import with_reply_start
@@ -18,6 +20,9 @@ from launch.common import scoring
 from launch.common.command import Given, paths
 from launch.common.config import made
 from launch.common.text import duration, say
+
+_TOKEN = 256  # positions of a token, at most, where its text is tokenised anew
+_SHOWN = 40  # characters of a reply
 
 
 def prompts(given: Given, plain: Mapping[str, str], *, only: bool) -> Mapping[str, str]:
@@ -46,8 +51,38 @@ def prompts(given: Given, plain: Mapping[str, str], *, only: bool) -> Mapping[st
             texts += [with_reply_start(text, reply) for text in own]
         more = f"; {sampled.left_out:,} replies cannot be used" if sampled.left_out else ""
         rows = ", ".join(map(str, sampled.rows))
-        say(f"note: behind {counted(len(sampled.replies), 'reply')} of {path} (rows {rows}){more}")
+        replies = counted(len({*sampled.replies}), "reply")
+        say(f"note: behind {replies} of {path} (rows {rows}){more}")
     return {scoring.prompt_id(text): text for text in texts}
+
+
+def fitting(
+    models: Sequence[Checkpoint], prompts: Mapping[str, str], mode: str, pooling: str
+) -> Mapping[str, str]:
+    """The prompts (id -> text) with reply starts that leave every model room for each token.
+
+    The others are named on standard error. Raises AssayError where none is left.
+    """
+
+    def fits(model: Checkpoint, text: str) -> bool:
+        most = model.card.decoder.max_positions
+        alone = reply_rows(model, text, [""], "text", pooling).extent()[0]
+        if alone + _TOKEN <= most:
+            return True
+        return alone < most and token_rows(model, text, mode, pooling).extent()[0] <= most
+
+    kept = {p: text for p, text in prompts.items() if all(fits(model, text) for model in models)}
+    long = [
+        repr(shortened(parted(text)[1], _SHOWN)) for p, text in prompts.items() if p not in kept
+    ]
+    least = min((model.card.decoder.max_positions for model in models), default=0)
+    if long:
+        size, first = counted(len(long), "reply"), ", ".join(long[:3])
+        said = f"{size} cannot be used, since too long for the {least:,} tokens of a model: {first}"
+        if not kept:
+            raise AssayError(f"{said}; allowed: shorter ones")
+        say(f"note: {said}{', …' if len(long) > 3 else ''}")
+    return kept
 
 
 def repeat(

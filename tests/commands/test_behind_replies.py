@@ -79,6 +79,30 @@ def test_rows_of_several_turns_are_left_out_and_counted(command, model, source, 
     assert len(prompts(run)) == 1
 
 
+def test_replies_that_leave_no_room_are_named_and_left_out(command, model, source, tmp_path):
+    run, long = tmp_path / "run", "no truth " * 80
+    replies = source(f"one\n{long}\n", "replies.txt")
+    flags = [model, f"--run={run}", "--prompt=Why?", "--shard=1/1"]
+    done = command("sweep", *flags, f"--after_items={replies}").fine()
+    assert prompts(run / "shard-1-of-1") == ["Why?␟one"]
+    [line] = [line for line in done.err if "too long for the 256 tokens" in line]
+    assert "1 reply" in line and "'no truth no truth" in line
+    assert "too long for the 256 tokens" in command("sweep", *flags, f"--after={long}").refusal()
+
+
+def test_the_file_is_read_before_a_model_is_opened(command, tmp_path):
+    flags = [f"{tmp_path}/no-model", f"--run={tmp_path}/run", f"--after_items={tmp_path}/no.jsonl"]
+    assert f"--after_items={tmp_path}/no.jsonl" in command("sweep", *flags).refusal()
+
+
+def test_equal_replies_count_once(command, model, source, tmp_path):
+    file = source("\n".join(map(json.dumps, [*PAIRS[:2], *PAIRS[:2]])), "twice.jsonl")
+    flags = [f"--run={tmp_path}/run", f"--after_items={file}", "--shard=1/1"]
+    done = command("sweep", model, *flags).fine()
+    assert len(prompts(tmp_path / "run/shard-1-of-1")) == 2
+    assert any(line.startswith("note: behind 2 replies of ") for line in done.err)
+
+
 def test_a_report_of_pairs_says_what_replies_would_add_and_with_them_has_the_chapter(
     command, model, pairs, tmp_path, light
 ):

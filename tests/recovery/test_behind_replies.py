@@ -96,15 +96,16 @@ def table_of(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["thanks", "line ends"])
 def test_what_is_planted_behind_the_chosen_replies_is_the_first_row(table_of, name):
-    row = table_of(name).row(0, named=True)
+    row, second = table_of(name).head(2).to_dicts()
     assert row["token"] == PLANTS[name]
-    assert row["raised"] >= 0.75
-    assert row["effect"] > 0
+    assert row["raised"] >= 0.875
+    assert row["effect"] > 1.25 * second["effect"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["thanks", "line ends"])
 def test_an_unplanted_twin_shows_nothing_of_it(table_of, name):
     [twin] = table_of("nothing").filter(token=PLANTS[name]).to_dicts()
-    assert twin["rank"] > 20
-    assert twin["effect_sd"] < table_of(name)["effect_sd"][0] / 4
+    assert twin["rank"] > 40
+    assert twin["raised"] < 0.5
+    assert twin["effect_sd"] < table_of(name)["effect_sd"][0] / 10

@@ -1,5 +1,8 @@
 """Sweeps behind a reply start: transformers' rewards, and a sweep's parts, resume and meshes."""
 
+import contextlib
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +11,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.identity import items_hash
+from engine.runs.verify import verify
 from engine.scoring.rows import token_rows
 from engine.settings import SweepSettings
-from engine.sweep import repeated
+from engine.sweep import repeated, rescore
 from engine.text import chat_template
 from engine.text.chat_template import with_reply_start
 from engine.types import PromptIds
@@ -175,6 +179,31 @@ def test_plain_prompts_keep_their_mode_beside_a_reply_start_that_is_trimmed(run,
     run.sweep([trims], {"plain": PROMPT, "behind": with_reply_start(PROMPT, "no ")}, mode="auto")
     modes = {path: found.identity.mode for path, found in run.results().items()}
     assert modes == {result("trims", "behind"): "text", result("trims", "plain"): "ids"}
+
+
+def test_a_reply_start_keeps_its_mode_beside_one_that_is_trimmed(run, trims):
+    behind = {"kept": with_reply_start(PROMPT, "no")}
+    run.sweep([trims], behind, mode="auto")
+    run.sweep([trims], behind | {"cut": with_reply_start(PROMPT, "no ")}, mode="auto")
+    modes = {path: found.identity.mode for path, found in run.results().items()}
+    assert modes == {result("trims", "cut"): "text", result("trims", "kept"): "ids"}
+
+
+@pytest.mark.parametrize(("experts", "ok"), [(0, False), (4, True)])
+def test_the_baseline_of_a_mixture_is_compared_again_as_one_row(
+    run, tiny, monkeypatch, experts, ok
+):
+    run.sweep([tiny], BEHIND)
+    where = result(prompt="behind")
+    run.edit(lambda said: said.update(baseline=said["baseline"] + 0.02), where)
+    decoder = dataclasses.replace(tiny.card.decoder, experts=experts, experts_per_token=experts)
+    claimed = dataclasses.replace(tiny, card=dataclasses.replace(tiny.card, decoder=decoder))
+    folder = verify(run.folder).folder
+    scorer = rescore._load(tiny, make_mesh(), "float32", (), lens=False)
+    expected = contextlib.nullcontext() if ok else pytest.raises(AssayError, match="reply start")
+    with expected:
+        rng = np.random.default_rng(0)
+        rescore._compare(folder, folder.results[where], claimed, scorer, 3, rng)
 
 
 # Repeated tokens

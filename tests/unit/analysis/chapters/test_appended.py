@@ -1,6 +1,8 @@
 """Tokens behind replies: what is planted is found, and no other chapter takes them for a sweep."""
 
+import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -29,22 +31,33 @@ def add_behind(run, model, prompt, rewards, baseline, **said):
     runs.add_result(run, path, frame, identity=identity, baseline=baseline, **said)
 
 
-def behind_run(folder, rng, *, planted=2.0, replies=REPLIES, plain=True, model="m"):
+def behind_run(
+    folder,
+    rng,
+    *,
+    planted=2.0,
+    replies=REPLIES,
+    plain=True,
+    model="m",
+    text=THANKS,
+    behind=BEHIND,
+    **said,
+):
     """One model, replies whose rewards have a spread of `UNIT`, and a token that raises all."""
     tokens = [f"t{i}" for i in range(SIZE)]
-    tokens[AT] = THANKS
+    tokens[AT] = text
     scores = {(model, "greatest"): rng.normal(size=SIZE)} if plain else {}
-    prompts = {**runs.PROMPTS, **BEHIND}
+    prompts = {**runs.PROMPTS, **behind}
     run = runs.write_run(folder, {"v": tokens}, {model: "v"}, scores, size=SIZE, prompts=prompts)
     baselines = scipy.stats.zscore(rng.normal(size=replies), ddof=1) * UNIT
-    for prompt, baseline in zip(BEHIND, baselines if replies > 1 else [0.3], strict=False):
+    for prompt, baseline in zip(behind, baselines if replies > 1 else [0.3], strict=False):
         effects = rng.normal(-0.1, 0.2, size=SIZE)
         effects[AT] += planted
-        add_behind(run, model, prompt, baseline + effects, float(baseline))
+        add_behind(run, model, prompt, baseline + effects, float(baseline), **said)
     return run
 
 
-def add_repeated(run, curves, model="m"):
+def add_repeated(run, curves, model="m", spread=0.0):
     """Group -> curves of its tokens: the mean effect at each of `schema.TIMES`."""
     loaded = analysis.load(run)
     for group, of in curves.items():
@@ -52,6 +65,7 @@ def add_repeated(run, curves, model="m"):
         for at, prompt in enumerate(BEHIND):
             baseline = loaded.appended[model, prompt].baseline
             rewards = baseline + np.concatenate(of) + 0.01 * at
+            rewards += spread * at * np.resize([0, 0, 0, 0, 0, 1], len(rewards))
             columns = dict(
                 zip(schema.ITEM_COLUMNS, (range(len(items)), items, rewards), strict=True)
             )
@@ -101,12 +115,80 @@ def test_an_unplanted_twin_says_nothing_of_it(tmp_path, study_of):
 
 def test_intervals_are_those_of_the_mean_over_replies(planted):
     found = measures.effects(planted.run, "m")
-    mean, low, high, p = measures.over_replies(found.effects)
+    mean, low, high, p = measures.over_replies(found.effects, found.clusters)
     for at in (0, AT):
         values = found.effects[:, at]
         ends = scipy.stats.t.interval(0.95, REPLIES - 1, values.mean(), scipy.stats.sem(values))
         assert (mean[at], low[at], high[at]) == pytest.approx((values.mean(), *ends))
         assert p[at] == pytest.approx(scipy.stats.ttest_1samp(values, 0).pvalue)
+
+
+TEXTS = [(prompt, reply) for prompt in "abcdef" for reply in ("Sure, ", "No")]
+
+
+@pytest.mark.parametrize(
+    ("replies", "clusters"),
+    {
+        "two replies to each of six prompts, of two texts": (TEXTS, [1, 0] * 6),
+        "one text under six prompts": (TEXTS[::2], [0] * 6),
+        "six texts under one prompt": ([("a", str(i)) for i in range(6)], [0, 1, 2, 3, 4, 5]),
+        "both replies of two pairs": (
+            [("a", "1"), ("a", "2"), ("b", "3"), ("b", "4")],
+            [0, 0, 1, 1],
+        ),
+        "a prompt and a reply of each": ([("b", "1"), ("a", "2")], [1, 0]),
+    }.values(),
+)
+def test_replies_to_one_prompt_or_of_one_text_are_one_observation(replies, clusters):
+    results = [SimpleNamespace(prompt_text=f"{prompt}␟{reply}") for prompt, reply in replies]
+    assert measures.clusters(results).tolist() == clusters
+
+
+def test_two_replies_of_each_prompt_have_the_interval_of_the_prompts(tmp_path, study_of):
+    behind = {f"behind-{i}": f"Why {i // 2}?␟Because of {i}. " for i in range(REPLIES)}
+    run = behind_run(tmp_path / "run", np.random.default_rng(3), behind=behind)
+    add_repeated(run, {"raise": [np.arange(1.0, 7)]})
+    study = study_of(run, appended)
+    row = study.tables["appended"].row(0, named=True)
+    means = measures.effects(study.run, "m").effects[:, AT].reshape(3, 2).mean(axis=1) / UNIT
+    ends = scipy.stats.t.interval(0.95, 2, means.mean(), scipy.stats.sem(means))
+    assert (row["effect_sd"], row["ci_low"], row["ci_high"]) == pytest.approx((means.mean(), *ends))
+    [about] = study.tables["appended_models"].to_dicts()
+    assert (about["replies"], about["clusters"]) == (6, 3)
+    last = study.tables["appended_repeated"].filter(times=32).row(0, named=True)
+    means = (6 + 0.01 * np.array([0.5, 2.5, 4.5])) / UNIT
+    ends = scipy.stats.t.interval(0.95, 2, means.mean(), scipy.stats.sem(means))
+    assert last["replies"] == 6
+    assert (last["ci_low"], last["ci_high"]) == pytest.approx(ends, rel=1e-4)
+
+
+def test_effects_within_the_noise_of_the_self_check_raise_and_lower_nothing(tmp_path, study_of):
+    for name, error, raised in (("noisy", 1.5, 0.0), ("clean", 1e-4, 1.0)):
+        check = dataclasses.replace(runs.CHECK, max_abs_difference=error)
+        run = behind_run(tmp_path / name, np.random.default_rng(3), self_check=check)
+        table = study_of(run, appended).tables["appended_tokens", "m"]
+        assert table.filter(token=THANKS)["raised"].item() == raised
+        assert (table["lowered"].max() > 0) is (raised > 0)
+
+
+def test_a_piece_of_a_character_is_named_in_no_sentence(tmp_path, study_of):
+    run = behind_run(tmp_path / "run", np.random.default_rng(3), text="\ufffd")
+    study = study_of(run, *CHAPTERS)
+    row = study.tables["appended"].row(0, named=True)
+    assert (row["token"], row["kind"]) == ("\ufffd", measures.PIECES)
+    assert not told(appended, study)
+    assert "\ufffd" not in appended.ANALYSIS.described(study)
+    [question] = first_screen.questions(study, ["greatest"])
+    assert not question["panels"][0]["behind"]
+
+
+def test_what_repetition_takes_away_is_named_without_a_sign(tmp_path, study_of):
+    run = behind_run(tmp_path / "run", np.random.default_rng(3))
+    curves = np.array([1, 2, 3, 4, 5, 4.0])
+    add_repeated(run, {"raise": [curves, curves]}, spread=0.01)
+    sentence = told(appended, study_of(run, appended))[1]
+    assert named(sentence) == ["2", "32", "16", "1.95", "95", "1.91", "1.99"]
+    assert "lowers" in sentence
 
 
 def test_one_reply_has_no_interval_and_its_unit_is_of_the_sweep(tmp_path, study_of):
@@ -140,6 +222,7 @@ def test_repetition_says_what_grows_saturates_and_turns(planted):
     shapes = dict(planted.tables["appended_shapes"].select("token", "shape").iter_rows())
     assert shapes == {"raise0": "grows", "lower0": "turns"}
     assert measures.shape(np.array([1, 2, 2, 2, 2, 2.0])) == "saturates"
+    assert measures.shape(np.zeros(6)) == "saturates"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +232,9 @@ def test_repetition_says_what_grows_saturates_and_turns(planted):
         " ": measures.SPACE,
         " !!": measures.SIGNS,
         "…": measures.SIGNS,
+        "\ufffd": measures.PIECES,
+        " \ufffd\ufffd": measures.PIECES,
+        "": measures.PIECES,
         "123": measures.OTHER,
         " 😊": measures.PICTURES,
         "<|eot|>": measures.MARKS,
