@@ -67,7 +67,7 @@ def _listed(study: Study) -> Iterator[Block]:
 
 def _by_kind(study: Study) -> Iterator[Block]:
     kinds = study.tables[KINDS.name]
-    caption = "Mean effect of the tokens of each kind, with 95 % intervals over clusters."
+    caption = "Mean effect of the tokens of each kind, with 95 % intervals over replies."
     draw = partial(estimates, kinds, study.names, "effect, in units", value="effect_sd", row="kind")
     yield Picture("appended_kinds", caption, partial(draw, panel="name"))
     yield from KINDS.rows(kinds)
@@ -79,7 +79,7 @@ def _repeated(study: Study) -> Iterator[Block]:
     caption = (
         "Mean effect of up to 30 tokens that raise most replies most, of up to 30 that lower them, "
         "and of up to 30 random others, by how often each stands behind the reply. Bands are 95 % "
-        "intervals over clusters. The dotted line is the reply alone."
+        "intervals over replies. The dotted line is the reply alone."
     )
     titles = ("times", "effect, in units")
     draw = partial(lines, rows, study.names, titles, x="times", y="effect_sd", line="group")
