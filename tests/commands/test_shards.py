@@ -106,7 +106,8 @@ def test_more_shards_than_groups_and_prompts_are_refused(command, models, tmp_pa
 
 
 def test_a_folder_keeps_its_number_of_shards(command, models, tmp_path):
-    flags = (flag(models[:1]), f"--run={tmp_path}/run", *SMALL, PROMPTS)
+    prompts = "--config.prompts=greatest,best,worst"
+    flags = (flag(models[:1]), f"--run={tmp_path}/run", *SMALL, prompts)
     assert command("sweep", *flags, "--shard=1/2").code == 0
     refused = command("sweep", *flags, "--shard=1/3").refusal()
     assert f"run {tmp_path}/run: " in refused and "--shard=k/2" in refused
