@@ -33,6 +33,7 @@ def prompts(run) -> list[str]:
     return sorted(record["prompts"][prompt] for prompt in swept)
 
 
+@pytest.mark.slow
 def test_each_text_stands_behind_each_prompt_and_a_second_call_computes_nothing(
     command, model, tmp_path
 ):
@@ -70,6 +71,7 @@ def test_a_file_of_replies_stands_behind_the_prompts_of_the_command(
     assert prompts(run) == ["Why?␟one", "Why?␟two"]
 
 
+@pytest.mark.slow
 def test_rows_of_several_turns_are_left_out_and_counted(command, model, source, tmp_path):
     turns = [{"role": r, "content": "x"} for r in ("user", "assistant", "user", "assistant")]
     rows = [*PAIRS[:1], {"prompt": turns[:3], "chosen": "a", "rejected": "b"}]
@@ -103,6 +105,7 @@ def test_equal_replies_count_once(command, model, source, tmp_path):
     assert any(line.startswith("note: behind 2 replies of ") for line in done.err)
 
 
+@pytest.mark.slow
 def test_a_report_of_pairs_says_what_replies_would_add_and_with_them_has_the_chapter(
     command, model, pairs, tmp_path, light
 ):

@@ -122,6 +122,7 @@ def test_the_numbers_of_a_row_are_those_of_a_slow_loop(run, table):
     assert found["ci_low"] < found["effect"] < found["ci_high"]
 
 
+@pytest.mark.slow
 def test_a_run_with_probes_is_verified_and_resumed(command, models, run):
     bullets = models["bullets"].path
     command("verify", f"--run={run}", "--rescore=4", f"--checkpoint={bullets}").fine()
@@ -137,6 +138,7 @@ def test_a_run_with_probes_is_verified_and_resumed(command, models, run):
     assert [e["probe"] for e in found["probes"] if e["beyond_noise"]] == ["sentences as bullets"]
 
 
+@pytest.mark.slow
 def test_a_limit_on_probes_fails_the_model_that_style_buys(command, models, run, tmp_path, light):
     """From checkpoints; and a run that lacks the edits is refused by name."""
     sides = [f"--before={models['plain'].path}", f"--after={models['bullets'].path}"]

@@ -89,6 +89,7 @@ def test_keys_that_the_template_does_not_write_are_one_warning_a_call(model, che
         assert said.filename == __file__
 
 
+@pytest.mark.slow
 def test_a_search_over_fewer_tokens_than_it_proposes_finds_the_best_of_all_replies(model):
     few = ("love", "war", "truth")
     found = model.search(PROMPT, allow=few, length=2, steps=8, candidates=12, round_trip=False)

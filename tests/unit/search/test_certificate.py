@@ -101,6 +101,7 @@ def record(run, file):
     return RunFolder.read(epath.Path(run)).results[str(file.parent.relative_to(run))]
 
 
+@pytest.mark.slow
 def test_a_certificate_is_noted_with_the_result_of_its_search(checkpoint, tmp_path):
     run, kind = tmp_path / "run", {"direction": "both", "round_trip": True}
     found = search(run, [checkpoint()], certify=True, **kind)

@@ -152,6 +152,7 @@ def test_four_devices_search_as_one(checkpoint):
     np.testing.assert_array_equal(traces[0].rewards, traces[1].rewards)
 
 
+@pytest.mark.slow
 def test_many_steps_and_other_searches_trace_each_pass_once(checkpoint):
     scorer = searches.scorer(checkpoint())
     for round_trip in (False, True):
