@@ -45,7 +45,7 @@ FLAGS = (MODELS, RUN, PROMPT, WAIT, joining.FLAGS)
 AFTER: Flags = {
     "after": (
         (),
-        "A reply that is begun: score every token behind it, under each prompt "
+        "The start of a reply: score every token behind it, under each prompt "
         "(docs/behind-a-reply.md).",
     ),
     "after_items": (
