@@ -96,10 +96,14 @@ def _by_model(judged: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, Any, An
 
 def _tables(study: Study) -> Iterator[Table]:
     each = [(name, frame) for (name,), frame in study.tables.of("every_pair").items()]
-    make = partial(calibrated, study.run)
-    summary = lambda: CALIBRATION.concat(make(*one) for one in each)  # noqa: E731
+
+    def summary() -> pl.DataFrame:
+        return CALIBRATION.concat(calibrated(study.run, *one) for one in each)
+
+    def by_margin() -> pl.DataFrame:
+        return RELIABILITY.concat(_reliability(*one) for one in each)
+
     yield table(CALIBRATION.name, make=summary, why=NO_PAIRS)
-    by_margin = lambda: RELIABILITY.concat(_reliability(*one) for one in each)  # noqa: E731
     yield table(RELIABILITY.name, make=by_margin)
 
 

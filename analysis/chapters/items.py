@@ -446,10 +446,8 @@ def agreement_beyond_chance(
     """
     if not agreement.height or agreement["items"][0] < FEWEST:
         return ""
-    row, opposed = (
-        agreement.row(0, named=True),
-        pairs.filter(pl.col("ci_high") < 0, pl.col("stems") >= FEWEST),
-    )
+    row = agreement.row(0, named=True)
+    opposed = pairs.filter(pl.col("ci_high") < 0, pl.col("stems") >= FEWEST)
     start = f"Asked for {ASKED_FOR[row['framing']]}, " if row["framing"] else ""
     if opposed.height:
         most = opposed.sort("kendall").row(0, named=True)

@@ -1,8 +1,8 @@
 """Reply starts from a file that people bring: a sample of its replies, with their prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -58,9 +58,9 @@ def _readable(texts: Sequence[str]) -> bool:
 
 
 # Any: a row of a list.
-def _usable(entry: dict[str, object]) -> tuple[int, str, str] | None:
+def _usable(entry: Mapping[str, Any]) -> tuple[int, str, str] | None:
     """Row, prompt and reply of a conversation; None for one that no text of a prompt can hold."""
-    messages: list[dict[str, str]] = entry["messages"]  # type: ignore[assignment]
+    messages = entry["messages"]
     *before, reply = messages
     roles = [message["role"] for message in before]
     texts = [message["content"] for message in messages]
@@ -68,4 +68,4 @@ def _usable(entry: dict[str, object]) -> tuple[int, str, str] | None:
     if not plain or None in texts or not _readable(texts):
         return None
     system = before[0]["content"] if len(before) > 1 else ""
-    return int(str(entry["row"])), with_system(system, before[-1]["content"]), reply["content"]
+    return entry["row"], with_system(system, before[-1]["content"]), reply["content"]

@@ -119,9 +119,7 @@ class Rows(abc.ABC):
         """The first row as its model reads it, in visible characters; ⟦ and ⟧ enclose `read_at`."""
         [ids] = self.sequences([0])
         whole: str = tokenizer.decode(ids)
-        ends = (tokenizer.decode(ids[:end]) for end in self.read_at(ids))
-        # Up to a character of which only the first bytes are there.
-        start, stop = (len(os.path.commonprefix([whole, end])) for end in ends)  # noqa: RUF071
+        start, stop = _characters(tokenizer, ids, self.read_at(ids))
         pieces = whole[:start], whole[start:stop], whole[stop:]
         return "{}⟦{}⟧{}".format(*(shortened(piece, _SHOWN) for piece in pieces))
 
@@ -256,10 +254,8 @@ def ending_rows(
     around, ids = checkpoint.template.split(prompt), checkpoint.template.reply_ids(reply)
     if not ids:
         raise AssayError("reply='': no tokens; allowed: a text of at least one")
-    decode = checkpoint.tokenizer.decode
-    whole = decode(ids)
-    texts = (decode(ids[:end]) for end in range(1, len(ids) + 1))
-    ends = [len(os.path.commonprefix([whole, text])) for text in texts]  # noqa: RUF071
+    whole = checkpoint.tokenizer.decode(ids)
+    ends = _characters(checkpoint.tokenizer, ids, range(1, len(ids) + 1))
     return RewardRows(
         prompt=dataclasses.replace(around, prefix=(*around.prefix, *ids)),
         columns={
@@ -390,3 +386,15 @@ def check_fits(positions: int, highest: int, decoder: DecoderConfig) -> None:
             f"a conversation holds token id {highest}; the model's embedding has "
             f"{decoder.vocab_size} rows: allowed: ids below that"
         )
+
+
+def _characters(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], ends: Iterable[int]
+) -> list[int]:
+    """Characters of the text of `ids` that its first ids make, up to each of `ends`.
+
+    A character of which only the first bytes are there does not count.
+    """
+    whole, texts = tokenizer.decode(ids), (tokenizer.decode(ids[:end]) for end in ends)
+    # Of characters, not of paths: the rule warns of the latter.
+    return [len(os.path.commonprefix([whole, text])) for text in texts]  # noqa: RUF071

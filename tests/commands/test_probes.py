@@ -76,7 +76,10 @@ def test_a_model_without_a_bias_has_no_edit_beyond_the_shams(table):
 def test_a_taste_for_length_shows_in_every_edit_that_changes_it_in_their_order(table):
     """By tokens, over all replies; one that keeps it is within the noise."""
     edits, tokens = table.filter(model="length", kind="edit"), tiny.tokenizer()
-    size = lambda text: len(tokens(text)["input_ids"])  # noqa: E731
+
+    def size(text):
+        return len(tokens(text)["input_ids"])
+
     texts = [row[side] for row in ROWS for side in ("chosen", "rejected")]
     added = {
         name: np.mean([size(new) - size(old) for old in texts if (new := edit(old))])
