@@ -42,6 +42,14 @@ def build_mesh(model: int = 1) -> Mesh:
     )
 
 
+def one_device() -> Mesh:
+    """The mesh of this process's first device alone."""
+    kinds = (AxisType.Auto, AxisType.Auto)
+    return jax.make_mesh(
+        (1, 1), ("data", "model"), axis_types=kinds, devices=jax.local_devices()[:1]
+    )
+
+
 def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
     """Raises AssayError if the axis `model` splits query heads or the feed-forward unevenly."""
     model = mesh.shape["model"]
