@@ -18,7 +18,7 @@ from analysis.sentences import count
 from analysis.study import Analysis, Study, Table, required, table
 from engine import display
 
-_LINES = 8  # words in the chart of trajectories, lines in others
+_LINES = 6  # words in the chart of trajectories, lines in others
 _PAIRS = {
     "accuracy": "pairs judged right, %",
     "margin": "mean margin",

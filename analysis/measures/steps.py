@@ -110,6 +110,7 @@ class Step:
     model: str  # its slug in the run
     run: Run
     prompt: str  # id
+    behind: Run | None = None  # the run of its sweeps behind replies, if there are any
 
     @cached_property
     def scores(self) -> pl.DataFrame:
@@ -168,8 +169,7 @@ class Step:
     @cached_property
     def appended(self) -> pl.DataFrame | None:
         """Every token behind replies, as `appended.tokens` gives them, or None."""
-        swept = self.model in appended.models(self.run)
-        return appended.tokens(self.run, self.model) if swept else None
+        return appended.tokens(self.behind, self.model) if self.behind else None
 
 
 def shuffled(scores: pl.DataFrame) -> Array:
@@ -340,7 +340,7 @@ class Steps:
                 controls=pl.lit(self.moved[at - 1]),
                 further=shift - self.moved[at - 1],
             )
-            frames.append(TURNS.frame(found.filter(shift > 0)))
+            frames.append(TURNS.frame(found.filter(shift > self.moved[at - 1])))
         every = pl.concat(frames).sort("further", "step", "token_id", descending=[True, False, False])
         return every.unique("word", keep="first", maintain_order=True)
 
