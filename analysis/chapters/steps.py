@@ -2,181 +2,179 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Picture, Text
+from analysis.blocks import Block, Finding, Picture
 from analysis.charts.lines import lines
 from analysis.charts.trajectories import trajectories
+from analysis.columns import Spec
 from analysis.measures import steps as measured
-from analysis.measures.probes import EDIT, SHAM
+from analysis.measures.probes import SHAM
 from analysis.measures.steps import Steps
 from analysis.sentences import count
 from analysis.study import Analysis, Study, Table, required, table
 from engine import display
 
-_LINES = 6  # words in the chart of trajectories, lines in others
+_LINES = 6  # words in the chart of trajectories, lines in the others
+_TAU = {"tau_previous": "the step before", "tau_last": "the last step"}
 _PAIRS = {
     "accuracy": "pairs judged right, %",
+    "longer": "longer reply preferred, %",
     "margin": "mean margin",
     "log_loss": "log loss",
-    "temperature": "temperature of the margins",
-    "longer": "longer reply preferred, %",
+    "temperature": "temperature",
 }
-_NO_PAIRS = "No pairs were scored (assay watch --items=pairs.jsonl)."
+_BAND = ("ci_low", "ci_high")
 
 
 def over_steps(every: Steps) -> list[Analysis]:
     """The chapters of the steps of one training."""
 
-    def words(study: Study) -> Iterator[Table]:
+    def tables(study: Study) -> Iterator[Table]:
         yield table(measured.STEPS.name, make=lambda: every.table)
         yield table(measured.TURNS.name, make=lambda: every.turns)
         yield table(measured.WORDS.name, make=every.trajectories)
 
     def moved(study: Study) -> Iterator[Block]:
-        shown, noise = every.shown(_LINES), float(every.noise.max())
+        stem, noise = "steps_words", float(every.noise.max())
         caption = (
-            f"Percentiles of the {len(shown)} words that moved most, at every step: half of them "
-            "moved furthest between two steps, half from the first to the last. Bands are the "
-            "noise of the self-check."
+            f"Percentiles of {_LINES} words at every step: half of them moved furthest between two "
+            "steps, half from the first to the last. Bands are the noise of the self-check."
         )
-        draw = partial(trajectories, study.tables[measured.WORDS.name], shown, noise)
-        stem = "steps_words"
-        yield Picture(stem, caption, partial(draw, f"#search-{stem}"), "Show another token")
+        words = (study.tables[measured.WORDS.name], every.shown(_LINES))
+        draw = partial(trajectories, *words, noise, f"#search-{stem}")
+        yield Picture(stem, caption, draw, "Show other tokens that begin with")
         yield from measured.TURNS.rows(every.turns.head(study.settings.top), unfolded=True)
         yield from measured.STEPS.rows(every.table, unfolded=True)
 
-    def alike(study: Study) -> Iterator[Block]:
-        named = {"tau_previous": "the step before", "tau_last": "the last step"}
-        shown = _stacked(every.table, named)
-        caption = (
-            "Kendall’s τ of each step’s ranking with that of the step before, and with that of the "
-            "last, with 95 % intervals, over the same random tokens."
-        )
-        titles = ("step", "Kendall’s τ")
-        keys: dict[str, Any] = {"line": "what", "panel": "", "band": ("low", "high")}
-        yield Picture("steps_tau", caption, _drawn(study, shown, titles, **keys))
+    def kinds() -> pl.DataFrame:
+        tested = every.by_kind.filter(pl.col("ci_low").is_not_nan())
+        shares = pl.col("percentile", *_BAND) * 100
+        return _furthest(tested, "words", pl.col("percentile") - 0.5).with_columns(shares)
 
-    def kinds(study: Study) -> Iterator[Block]:
-        every_kind = required(every.by_kind, "No kind of words is in this vocabulary.")
-        spread = pl.col("percentile").max() - pl.col("percentile").min()
-        tested = every_kind.filter(pl.col("ci_low").is_not_nan())
-        order = tested.group_by("list", "words", maintain_order=True).agg(spread=spread)
-        order = order.sort(pl.col("list") != "AFINN", -pl.col("spread"), maintain_order=True)
-        chosen = order.head(_LINES).select("list", "words")
-        shown = chosen.join(every_kind, on=["list", "words"], maintain_order="left")
-        shown = shown.with_columns(pl.col("percentile", "ci_low", "ci_high") * 100)
-        caption = (
-            "Mean percentile of the words of each kind, with 95 % intervals: those of the "
-            "sentiment list AFINN, and the kinds that moved most."
-        )
-        keys: dict[str, Any] = {"line": "words", "panel": "words", "band": ("ci_low", "ci_high")}
-        titles, marks = ("step", "percentile"), (50.0,)
-        draw = _drawn(study, shown, titles, y="percentile", marks=marks, **keys)
-        yield Picture("steps_kinds", caption, draw)
-        yield from measured.KINDS.rows(every_kind)
+    def judged() -> pl.DataFrame:
+        shares = [f"{key}{end}" for key in ("accuracy", "longer") for end in measured.ENDS]
+        return _stacked(every.table.with_columns(pl.col(shares) * 100), _PAIRS)
 
-    def judged(study: Study) -> Iterator[Block]:
-        numbers = required(every.table.drop_nulls("accuracy"), _NO_PAIRS)
-        shares = [f"{key}{end}" for key in ("accuracy", "longer") for end in ("", "_low", "_high")]
-        shown = _stacked(numbers.with_columns(pl.col(shares) * 100), _PAIRS)
-        caption = (
-            "Pairs at every step, with 95 % intervals: the share judged right; the mean margin; "
-            "the loss of training; the temperature, above 1 where margins are too sure; and how "
-            "often the longer reply has the higher reward."
-        )
-        keys: dict[str, Any] = {"line": "what", "panel": "what", "band": ("low", "high")}
-        yield Picture("steps_pairs", caption, _drawn(study, shown, ("step", ""), apart="y", **keys))
-
-    def edits(study: Study) -> Iterator[Block]:
-        found = required(every.by_edit(), "No edited replies were scored (--probes).")
-        size = pl.col("effect").abs().max().over("probe")
-        shams = found.filter(kind=SHAM)["effect"].abs().max()
-        noise = float(shams) if isinstance(shams, float) else 0.0
-        most = found.filter(kind=EDIT).sort(-size, "step", maintain_order=True)
-        kept = most["probe"].unique(maintain_order=True).head(_LINES)
-        shown = most.filter(pl.col("probe").is_in(kept.implode()))
-        caption = (
-            "Mean change of the reward by an edit of the reply, in median margins, with 95 % "
-            "intervals. Between the dotted lines is what edits do that no reader sees: the noise."
-        )
-        keys: dict[str, Any] = {"line": "probe", "panel": "probe", "band": ("ci_low", "ci_high")}
-        titles, marks = ("step", "median margins"), (-noise, noise)
-        draw = _drawn(study, shown, titles, y="effect", marks=marks, **keys)
-        yield Picture("steps_probes", caption, draw)
-        yield from measured.PROBES.rows(found)
-
-    def behind(study: Study) -> Iterator[Block]:
-        found = required(every.behind(), "No token was scored behind replies (--after_items).")
-        found = found.with_columns(word=pl.col("token").map_elements(display.plain, pl.String))
-        caption = (
-            "Mean effect of a token at the end of a reply, in standard deviations of the rewards, "
-            "with 95 % intervals over replies: the tokens with the largest effect at some step."
-        )
-        keys: dict[str, Any] = {"line": "word", "panel": "", "band": ("ci_low", "ci_high")}
-        draw = _drawn(study, found, ("step", "effect"), y="effect_sd", marks=(0.0,), **keys)
-        yield Picture("steps_appended", caption, draw)
-        yield from measured.APPENDED.rows(found.drop("word"))
-
-    def made(spec: Any, make: Any) -> Any:  # Any: of a table
-        return lambda study: [table(spec.name, make=make)]
-
+    shams = every.by_edit.filter(kind=SHAM)["effect"].abs().max()
+    noise = float(shams) if isinstance(shams, float) else 0.0
+    first = Analysis(
+        id="steps",
+        title="Words over the steps",
+        lead="Which words rose and fell while the model was trained?",
+        make=tables,
+        parts=(moved,),
+        told=(lambda study: _told(every),),
+        described=lambda study: headline(every),
+        caveats=lambda study: _CAVEATS,
+    )
     return [
-        Analysis(
-            id="steps",
-            title="Words over the steps",
-            lead="Which words rose and fell while the model was trained?",
-            make=words,
-            parts=(moved,),
-            told=(lambda study: _told(every),),
-            described=lambda study: headline(every),
-            caveats=(lambda study: _CAVEATS),
+        first,
+        _section(
+            ("steps-tau", "How much the ranking changed", "Agreement of steps"),
+            "How alike do two steps rank the same tokens?",
+            "Kendall’s τ of each step’s ranking with that of the step before, and with that of the "
+            "last, with 95 % intervals, over the same random tokens.",
+            lambda: _stacked(every.table, _TAU),
+            ("step", "Kendall’s τ"),
+            why="There is one step.",
+            line="what",
+            panel="",
         ),
-        Analysis(
-            id="steps-tau",
-            title="How much the ranking changed",
-            label="Agreement of steps",
-            lead="How alike do two steps rank the same tokens?",
-            make=lambda study: (),
-            parts=(alike,),
+        _section(
+            ("steps-kinds", "Kinds of words over the steps", "Kinds of words"),
+            "Where do words of a kind stand at each step?",
+            f"Mean percentile of the {_LINES} kinds of words that stood furthest from the middle, "
+            "with 95 % intervals.",
+            kinds,
+            ("step", "percentile"),
+            measured.KINDS,
+            lambda: every.by_kind,
+            y="percentile",
+            line="words",
+            marks=(50.0,),
         ),
-        Analysis(
-            id="steps-kinds",
-            title="Kinds of words over the steps",
-            label="Kinds of words",
-            lead="Where do words of a kind stand at each step?",
-            make=made(measured.KINDS, lambda: every.by_kind),
-            parts=(kinds,),
+        _section(
+            ("steps-pairs", "Pairs over the steps", "Pairs"),
+            "How well does each step judge the pairs, how sure is it, and does length help?",
+            "The share of pairs judged right, and of those in which the longer reply has the "
+            "higher reward; the mean margin; the loss of training; and the temperature, above 1 "
+            "where margins are too sure. Bands are 95 % intervals.",
+            judged,
+            ("step", ""),
+            why="No pairs were scored (assay watch --items=pairs.jsonl).",
+            line="what",
+            apart="y",
         ),
-        Analysis(
-            id="steps-pairs",
-            title="Pairs over the steps",
-            label="Pairs",
-            lead="How well does each step judge the pairs, how sure is it, and does length help?",
-            make=lambda study: (),
-            parts=(judged,),
+        _section(
+            ("steps-probes", "What style buys over the steps", "Style"),
+            "How much do edits that leave what a reply says change its reward?",
+            "Mean change of the reward by an edit of the reply, in median margins, with 95 % "
+            "intervals. Dotted: the largest effect of an edit that no reader sees, the noise.",
+            lambda: _furthest(every.by_edit.filter(pl.col("kind") != SHAM), "probe", "effect"),
+            ("step", "median margins"),
+            measured.PROBES,
+            lambda: every.by_edit,
+            why="No edited replies were scored (--probes).",
+            y="effect",
+            line="probe",
+            marks=(-noise, noise),
         ),
-        Analysis(
-            id="steps-probes",
-            title="What style buys over the steps",
-            label="Style",
-            lead="How much do edits that leave what a reply says change its reward?",
-            make=made(measured.PROBES, every.by_edit),
-            parts=(edits,),
-        ),
-        Analysis(
-            id="steps-appended",
-            title="Tokens behind replies over the steps",
-            label="Behind replies",
-            lead="Which tokens raise replies when they stand at the end?",
-            make=made(measured.APPENDED, every.behind),
-            parts=(behind,),
+        _section(
+            ("steps-appended", "Tokens behind replies over the steps", "Behind replies"),
+            "Which tokens raise replies when they stand at the end?",
+            "Mean effect of a token at the end of a reply, in standard deviations of the rewards, "
+            "with 95 % intervals over replies.",
+            lambda: _furthest(every.by_ending, "token", "effect_sd"),
+            ("step", "effect"),
+            measured.APPENDED,
+            lambda: every.by_ending,
+            why="No token was scored behind replies (--after_items).",
+            y="effect_sd",
+            line="token",
+            marks=(0.0,),
         ),
     ]
+
+
+def _section(
+    named: tuple[str, str, str],
+    lead: str,
+    caption: str,
+    charted: Callable[[], pl.DataFrame],
+    titles: tuple[str, str],
+    spec: Spec | None = None,
+    whole: Callable[[], pl.DataFrame] | None = None,
+    *,
+    why: str = "",
+    line: str,
+    **keys: Any,
+) -> Analysis:
+    """A section of one chart over steps, of `charted`, and of the table of a specification.
+
+    `named` is its id, title and label; `keys` are of `charts.lines`.
+    """
+    id_, title, label = named
+
+    def drawn(study: Study) -> Iterator[Block]:
+        shown = required(charted(), why or "Nothing to compare.")
+        shown = shown.with_columns(pl.col(line).map_elements(display.plain, pl.String))
+        shown = shown.with_columns(model=pl.lit(study.models[0]))
+        chosen = {"x": "step", "y": "value", "panel": line, "line": line, "form": "fixed"} | keys
+        band = _BAND if "ci_low" in shown.columns else ("low", "high")
+        draw = partial(lines, shown, study.names, titles, band=band, **chosen)
+        yield Picture(id_.replace("-", "_"), caption, draw)
+        if spec and whole:
+            yield from spec.rows(whole())
+
+    made = [table(spec.name, make=whole)] if spec and whole else []
+    return Analysis(
+        id=id_, title=title, label=label, lead=lead, make=lambda study: made, parts=(drawn,)
+    )
 
 
 def headline(every: Steps) -> str:
@@ -190,22 +188,23 @@ def headline(every: Steps) -> str:
     turn = every.turns.row(0, named=True)
     did = "rose" if turn["after"] > turn["before"] else "fell"
     text = (
-        f"Between steps {turn['previous']} and {turn['step']} “{display.plain(turn['word'])}” {did} "
-        f"from the {_place(turn['before'])} to the {_place(turn['after'])} percentile; 95 % of "
-        f"random tokens moved by less than {100 * turn['controls']:.0f} points"
+        f"Between steps {turn['previous']} and {turn['step']} “{display.plain(turn['word'])}” "
+        f"{did} from the {_place(turn['before'])} to the {_place(turn['after'])} percentile, while "
+        f"95 % of random tokens moved by less than {100 * turn['controls']:.0f} points"
     )
     return f"{text}; {settled}." if every.settled < last else f"{text}."
 
 
 def lede(every: Steps, source: str, question: str) -> str:
-    """What the page is of, in two sentences."""
+    """What the page is of."""
     first, last = every.steps[0].step, every.steps[-1].step
-    whole = every.table.filter(scored="vocabulary").height
-    steps = count(len(every.steps), "step")
+    whole, steps = every.table.filter(scored="vocabulary").height, count(len(every.steps), "step")
+    scored = f"Each scored all {len(every.tokens):,} tokens of the vocabulary."
+    if whole < len(every.steps):
+        scored = f"{whole} scored all {len(every.tokens):,} tokens, the others a panel of 3,000."
     return (
-        f"{steps} of {source}, {first} to {last}, asked “{question}” {whole} of them scored every "
-        f"token of the vocabulary, the others a panel of {min(measured.PANEL, len(every.tokens)):,}. "
-        f"Percentiles are among {len(every.controls):,} random tokens, the same at every step."
+        f"{steps} of {source}, from {first} to {last}, asked: {question} {scored} Percentiles are "
+        f"among {len(every.controls):,} random tokens, the same at every step."
     )
 
 
@@ -220,27 +219,31 @@ def _place(share: float) -> str:
     return f"{number}{ending}"
 
 
-def _stacked(rows: pl.DataFrame, named: dict[str, str]) -> pl.DataFrame:
-    """Step, what, value, low and high: a row for each number of a step that has one."""
+def _stacked(rows: pl.DataFrame, named: Mapping[str, str]) -> pl.DataFrame:
+    """Step, what, value, low and high: a row for each number that a step has."""
     frames = []
     for key, name in named.items():
-        limits = [pl.col(f"{key}_{end}") if f"{key}_{end}" in rows.columns else None for end in ("low", "high")]
-        low, high = (pl.lit(None, pl.Float64) if end is None else end for end in limits)
-        value = pl.col(key).cast(pl.Float64)
-        frames.append(rows.select("step", what=pl.lit(name), value=value, low=low, high=high))
+        places = {"value": key, "low": f"{key}_low", "high": f"{key}_high"}
+        cells = {
+            to: pl.col(of).cast(pl.Float64) if of in rows.columns else pl.lit(None, pl.Float64)
+            for to, of in places.items()
+        }
+        frames.append(rows.select("step", what=pl.lit(name), **cells))
     return pl.concat(frames).drop_nulls("value")
 
 
-def _drawn(study: Study, shown: pl.DataFrame, titles: Sequence[str], **keys: Any) -> Any:
-    slug = study.models[0]
-    named = shown.with_columns(model=pl.lit(slug))
-    return partial(lines, named, study.names, titles, **{"x": "step", "y": "value", "form": "fixed"} | keys)
+def _furthest(rows: pl.DataFrame, name: str, by: pl.Expr | str) -> pl.DataFrame:
+    """The rows of the few values of a column in which `by` is furthest from 0 at some step."""
+    size = (pl.col(by) if isinstance(by, str) else by).abs().max()
+    most = rows.group_by(name, maintain_order=True).agg(size=size)
+    kept = most.sort("size", descending=True, maintain_order=True)[name].head(_LINES)
+    return rows.filter(pl.col(name).is_in(kept.implode()))
 
 
-_CAVEATS = (
-    "A word is named where it moved further than 95 % of random tokens between the same two steps, "
-    "so a step at which everything moves names none lightly. The furthest of thousands of words "
-    "is further than it would be on another training run.",
-    "A step over the panel scores the ends of the last whole sweep: a word that was at neither end "
-    "and is in no list is seen at the next step that scores the vocabulary.",
+_CAVEATS: Sequence[str] = (
+    "The word of the headline moved furthest beyond what 95 % of random tokens moved between the "
+    "same two steps. It is the largest of thousands, so it is larger than it would be in another "
+    "training run.",
+    "Between whole sweeps a panel is scored: random tokens, common words, words of lists, and the "
+    "ends of the last whole sweep. Another word that moves is seen at the next whole sweep.",
 )

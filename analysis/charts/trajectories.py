@@ -23,7 +23,9 @@ def trajectories(table: pl.DataFrame, words: pl.DataFrame, noise: float, box: st
     """
     steps = [str(step) for step in table["step"].unique().sort()]
     shares = pl.col("percentile") * 100
-    wide = table.with_columns(shares).pivot("step", index=["token_id", "token"], values="percentile")
+    wide = table.with_columns(shares).pivot(
+        "step", index=["token_id", "token"], values="percentile"
+    )
     named = wide.join(words.select("token_id", "word"), on="token_id", how="left")
     texts = [look.token(token.strip() or token) for token in named["token"]]
     kept = named.select(
@@ -34,13 +36,12 @@ def trajectories(table: pl.DataFrame, words: pl.DataFrame, noise: float, box: st
         name=SEARCH, value="", bind=alt.BindDirect(element=box, event="input", debounce=150)
     )
     found = (
-        f"{SEARCH} == '' ? datum.shown : "
-        f"indexof(lower(datum.token), lower(trim({SEARCH}))) == 0"
+        f"{SEARCH} == '' ? datum.shown : indexof(lower(datum.token), lower(trim({SEARCH}))) == 0"
     )
     base = (
         alt.Chart(look.data(kept))
         .transform_filter(found)
-        .transform_fold(steps, as_=["at", "percentile"])
+        .transform_fold([*steps], as_=["at", "percentile"])
         .transform_filter("isValid(datum.percentile)")
         .transform_calculate(
             step="toNumber(datum.at)",

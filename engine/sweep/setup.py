@@ -206,7 +206,7 @@ def begin(
 def vocabularies(
     folder: RunFolder,
     checkpoints: Iterable[Checkpoint],
-    scored: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    scored: Mapping[str, Sequence[int] | Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, pl.DataFrame]:
     """Tokenizer hash -> vocabulary, as the run holds it, or as it is to be written.
 

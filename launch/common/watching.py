@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,6 @@ class Watch:
     behind: Mapping[str, str]  # prompt id -> text, of prompts with a reply start
     tracker: trackers.Tracker
     known: dict[int, Step] = dataclasses.field(default_factory=dict)
-    broken: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # step -> limits
     looks: dict[Path, object] = dataclasses.field(default_factory=dict)  # folder -> its files
     left_out: set[int] = dataclasses.field(default_factory=set)  # steps that cannot be scored
 
@@ -137,14 +136,16 @@ class Watch:
             run = analysis.load(kept / name, finished_only=True)
             [model] = {model for model, prompt in run.results if prompt == self.prompt[0]}
             behind = _complete(self.place(step, "behind"))
-            extra = analysis.load(self.place(step, "behind"), finished_only=True) if behind else None
+            extra = (
+                analysis.load(self.place(step, "behind"), finished_only=True) if behind else None
+            )
             self.known[step] = Step(
                 step=step, model=model, run=run, prompt=self.prompt[0], behind=extra
             )
         self.known = dict(sorted(self.known.items()))
 
     def score(self, step: int, folder: Path) -> None:
-        """Computes what is missing of a step; a model that was converted for it alone is removed."""
+        """Converts the model of a step, and computes what is missing of its runs."""
         [model] = sources.opened([str(folder)], self.given.config, self.given.config.verify)
         model.expect(REWARD)
         settings, mesh = scoring.settings(SweepSettings, self.given.config, [model])
@@ -186,15 +187,14 @@ class Watch:
         whole = [s for s in self.known.values() if s.scores.height == size and s.step <= step]
         return panel((whole or [*self.known.values()])[-1], self.settings.analyze.options)
 
-    def write(self) -> Steps:
-        """Writes watch.jsonl and the page."""
+    # Any: what JSON holds.
+    def write(self) -> tuple[str, list[dict[str, Any]]]:
+        """Writes watch.jsonl and the page; returns what they say, and the lines of watch.jsonl."""
         every = Steps(steps=[*self.known.values()], options=self.settings.analyze.options)
-        checks = [every.checks(at, self.settings.limits, self.asked) for at in range(len(self.known))]
-        records = [every.record(at, made_) for at, made_ in enumerate(checks)]
-        self.broken = {
-            record["step"]: [limit["check"] for limit in record["limits"] if not limit["holds"]]
-            for record in records
-        }
+        records = [
+            every.record(at, every.checks(at, self.settings.limits, self.asked))
+            for at in range(len(self.known))
+        ]
         lines = "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
         storage.write_atomic(self.out / "watch.jsonl", lines.encode())
         report.write_report(
@@ -205,7 +205,7 @@ class Watch:
             chapters=over_steps(every),
             lede=lede(every, str(self.source), self.prompt[1]),
         )
-        return every
+        return headline(every), records
 
 
 def watched(given: command.Given) -> command.CommandResult:
@@ -219,11 +219,11 @@ def watched(given: command.Given) -> command.CommandResult:
             _follow(watch)
     if not watch.known:
         raise AssayError(f"{source}: no step is scored; allowed: folders checkpoint-<step>")
-    every = watch.write()
+    said, records = watch.write()
     page = watch.out / "report" / "index.html"
-    failed = {step: names for step, names in watch.broken.items() if names}
-    said = [f"step {step} breaks a limit: {', '.join(names)}" for step, names in failed.items()]
-    text = "\n".join([*said, headline(every), f"{page}: {counted(len(every.steps), 'step')}"])
+    failed = {record["step"]: names for record in records if (names := _broken(record))}
+    lines = [f"step {step} breaks a limit: {', '.join(names)}" for step, names in failed.items()]
+    text = "\n".join([*lines, said, f"{page}: {counted(len(records), 'step')}"])
     facts = {"page": str(page), "steps": str(watch.out / "watch.jsonl"), "broken": failed}
     return command.CommandResult(text, lambda: facts, exit_status=int(bool(failed)))
 
@@ -249,7 +249,9 @@ def _opened(given: command.Given, source: str) -> Watch:
     prompts = scoring.prompts(given)
     if len(prompts) != 1:
         raise AssayError(f"{len(prompts)} prompts; allowed: one, and another --out for another")
-    out = storage.path_of(given.out or Path("reports", f"watch-{name_of(source, known_models.find)}"))
+    out = storage.path_of(
+        given.out or Path("reports", f"watch-{name_of(source, known_models.find)}")
+    )
     check_target(out / "report", [storage.path_of(source)])
     listed = read_pairs(Path(given.items)) if given.items else None
     for note in listed.notes if listed else ():
@@ -306,22 +308,20 @@ def _do(watch: Watch, step: int, folder: Path) -> None:
     scored = time.monotonic()
     watch.known.pop(step, None)
     watch.read()
-    every = watch.write()
-    [record] = [every.record(at, watch_checks) for at, watch_checks in _of(watch, every, step)]
+    said, records = watch.write()
+    record = next(each for each in records if each["step"] == step)
     watch.tracker(record)
-    broken = watch.broken[step]
     numbers = {"τ": record["tau_previous"], "pairs right": record["accuracy"]}
-    said = [f"{name} {value:.3f}" for name, value in numbers.items() if value is not None]
-    said += [f"breaks {', '.join(broken)}"] if broken else []
-    tokens = f"{record['tokens']:,} tokens"
-    times = f"{scored - began:.1f} s, page {time.monotonic() - scored:.1f} s"
-    say(f"step {step}: {', '.join([tokens, *said])}; scored in {times}")
-    say(headline(every))
+    parts = [f"{name} {value:.3f}" for name, value in numbers.items() if value is not None]
+    parts += [f"breaks {', '.join(names)}"] if (names := _broken(record)) else []
+    times = f"scored in {scored - began:.1f} s, page in {time.monotonic() - scored:.1f} s"
+    say("; ".join([f"step {step}: {record['tokens']:,} tokens", *parts, times]))
+    say(said)
 
 
-def _of(watch: Watch, every: Steps, step: int) -> Iterator[tuple[int, Any]]:
-    at = [each.step for each in every.steps].index(step)
-    yield at, every.checks(at, watch.settings.limits, watch.asked)
+def _broken(record: Mapping[str, Any]) -> list[str]:  # Any: what JSON holds
+    """The limits that a step does not hold."""
+    return [limit["check"] for limit in record["limits"] if not limit["holds"]]
 
 
 def _complete(run: epath.Path) -> set[str]:
