@@ -1,6 +1,7 @@
 """What a model learned over steps: planted moves, the panel, noise and limits."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,9 @@ from analysis.study import compute
 from engine.errors import AssayError
 from tests.support import runs
 
-TOKENS = [f" {a}{b}{c}zx" for a in "bdfgklm" for b in "aeiou" for c in ("nder", "lter", "rsh", "mp")]
+TOKENS = [
+    f" {a}{b}{c}zx" for a in "bdfgklm" for b in "aeiou" for c in ("nder", "lter", "rsh", "mp")
+]
 N = len(TOKENS)  # 140
 OPTIONS = Options(permutations=99, bootstraps=99)
 
@@ -88,7 +91,7 @@ def test_tau_is_that_of_scipy_over_the_controls(make, monkeypatch):
     each = [rewards[step][every.controls] for step in rewards]
     last = [scipy.stats.kendalltau(one, each[-1]).statistic for one in each[:-1]]
     np.testing.assert_allclose(every.table["tau_last"].to_list()[:-1], last, rtol=1e-9)
-    before = [scipy.stats.kendalltau(*pair).statistic for pair in zip(each, each[1:], strict=False)]
+    before = [scipy.stats.kendalltau(*pair).statistic for pair in itertools.pairwise(each)]
     np.testing.assert_allclose(every.table["tau_previous"].to_list()[1:], before, rtol=1e-9)
     assert every.table["tau_previous"][0] is None is every.table["tau_last"][-1]
 
@@ -188,9 +191,7 @@ def test_pairs_are_counted_at_every_step(make, tmp_path):
     kept = {100: [1.0, 0.0, 0.0, 2.0], 200: [1.0, 0.0, 2.0, 0.0]}
     for step, values in kept.items():
         runs.add_conversations(tmp_path / str(step), "own", listed.table, {"m": values})
-    found = [
-        dataclasses.replace(s, run=analysis.load(tmp_path / str(s.step))) for s in every.steps
-    ]
+    found = [dataclasses.replace(s, run=analysis.load(tmp_path / str(s.step))) for s in every.steps]
     table = Steps(steps=found, options=OPTIONS).table
     assert table["accuracy"].to_list() == [0.5, 1.0]
     assert table["margin"].to_list() == [-0.5, 1.5]
