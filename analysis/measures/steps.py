@@ -30,7 +30,7 @@ from analysis.words.stems import dense_numbers, stem_numbers
 from engine.errors import AssayError
 
 PANEL, CONTROLS = 3000, 1000  # tokens
-_ENDS, _COMMON = 150, 500  # tokens of each end of the last whole sweep; commonest words
+_ENDS, _COMMON = 150, 1000  # tokens of each end of the last whole sweep; commonest words
 LISTED = 10  # highest, and lowest, words of a step
 ENDS = ("", "_low", "_high")  # of columns: a value, and both ends of its interval
 _LEAST = 20  # words that are left where rarer ones are dropped
@@ -281,7 +281,7 @@ class Steps:
             row: dict[str, Any] = dict.fromkeys(STEPS.schema) | step.of_pairs  # Any: cells
             row |= {"step": step.step, "tokens": len(step.scores), "noise": self.noise[at]}
             row["scored"] = "vocabulary" if len(step.scores) == len(self.tokens) else "panel"
-            row["moved"] = self.moved[at - 1] if at else None
+            row["moved"] = float(self.moved[at, at - 1]) if at else None
             for name, other in (("tau_previous", at - 1), ("tau_last", len(orders) - 1)):
                 if other not in (at, -1):
                     tau = tau_of(orders[at].ranking, orders[other].ranking)
@@ -291,17 +291,28 @@ class Steps:
         return STEPS.frame([list(row.values()) for row in rows])
 
     @cached_property
-    def moved(self) -> list[float]:
-        """What 95 % of the controls moved less than, between each two steps [S - 1]."""
-        shifts = np.abs(np.diff(self.percentiles[:, self.controls], axis=0))
-        return [float(np.quantile(row, 0.95)) for row in shifts]
+    def before(self) -> Array:
+        """Place of the step before each at which a word was last scored [S - 1, words]; else -1."""
+        scored = ~np.isnan(self.of_words)
+        steps = np.where(scored, np.arange(len(self.steps))[:, None], -1)
+        return np.maximum.accumulate(steps, axis=0)[:-1]
+
+    @cached_property
+    def moved(self) -> Array:
+        """What 95 % of the controls moved less than, between each two steps [S, S]."""
+        rows = self.percentiles[:, self.controls]
+        return np.array([np.quantile(np.abs(rows - row), 0.95, axis=1) for row in rows])
 
     @cached_property
     def shifts(self) -> Array:
-        """How far `words` moved since the step before [S - 1, words]; 0 where within noise."""
-        shift = np.nan_to_num(np.abs(np.diff(self.of_words, axis=0)))
-        noise = np.maximum(self.noise[1:], self.noise[:-1])[:, None]
-        return np.where(shift > noise, shift, 0.0)
+        """How far `words` moved since the step `before` [S - 1, words]; 0 where within noise."""
+        shift = np.zeros(self.before.shape)
+        for at, before in enumerate(self.before, 1):
+            from_ = np.take_along_axis(self.of_words, np.maximum(before, 0)[None], axis=0)[0]
+            by = np.nan_to_num(np.abs(self.of_words[at] - from_))
+            noise = np.maximum(self.noise[at], self.noise[before])
+            shift[at - 1] = np.where((before >= 0) & (by > noise), by, 0.0)
+        return shift
 
     @cached_property
     def settled(self) -> int:
@@ -312,13 +323,14 @@ class Steps:
     @cached_property
     def turns(self) -> pl.DataFrame:
         """The table `TURNS`: of each word, where it moved furthest beyond the controls."""
-        frames = [TURNS.frame([])]
-        for at, shift in enumerate(self.shifts, 1):
-            further = shift - self.moved[at - 1]
-            named = {"before": self.of_words[at - 1], "after": self.of_words[at]}
+        frames, numbers = [TURNS.frame([])], np.array([step.step for step in self.steps])
+        for at, (shift, before) in enumerate(zip(self.shifts, self.before, strict=True), 1):
+            controls = self.moved[at][before]
+            after, further = self.of_words[at], shift - controls
+            named = {"previous": numbers[before], "after": after, "controls": controls}
+            named["before"] = np.take_along_axis(self.of_words, before[None], axis=0)[0]
             found = self.words.with_columns(**named, further=further).filter(further > 0)
-            same = {"step": self.steps[at].step, "previous": self.steps[at - 1].step}
-            frames.append(TURNS.frame(found, **same, controls=self.moved[at - 1]))
+            frames.append(TURNS.frame(found, step=self.steps[at].step))
         order = ("further", "step", "token_id")
         every = pl.concat(frames).sort(order, descending=[True, False, False])
         return every.unique("word", keep="first", maintain_order=True)

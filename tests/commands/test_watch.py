@@ -47,7 +47,7 @@ def watch(command, tmp_path, light, monkeypatch):
     def run(folder, *flags, out=tmp_path / "out", page=False):
         with monkeypatch.context() as patch:
             if not page:
-                patch.setattr(watching.report, "write_report", lambda *_, **__: None)
+                patch.setattr("analysis.report.write_report", lambda *_, **__: None)
             done = command("watch", folder, f"--out={out}", *FAST, *flags)
         lines = out / "watch.jsonl"
         text = lines.read_text(encoding="utf-8") if lines.exists() else ""
@@ -196,7 +196,7 @@ def test_a_step_that_is_deleted_meanwhile_is_left_out(watch, trained, monkeypatc
             shutil.rmtree(names[0])
         return opened(names, *rest)
 
-    monkeypatch.setattr(watching.sources, "opened", deletes)
+    monkeypatch.setattr("launch.common.sources.opened", deletes)
     done, lines = watch(folder)
     assert [line["step"] for line in lines] == [200]
     assert any("checkpoint-100: deleted meanwhile" in line for line in done.err)

@@ -11,6 +11,7 @@ import scipy.stats
 import analysis
 from analysis.chapters.steps import headline, over_steps
 from analysis.measures import steps
+from analysis.measures.changes import RANK_AGREEMENT
 from analysis.measures.steps import Step, Steps, panel
 from analysis.settings import AnalyzeSettings, Limits, Options
 from analysis.study import compute
@@ -29,10 +30,10 @@ def make(tmp_path):
     """Step -> rewards of `TOKENS`: Steps, each of a run of its own."""
 
     def build(rewards):
-        found = []
+        found, folder = [], tmp_path / str(len(list(tmp_path.iterdir())))
         for step, values in rewards.items():
             scores = {("m", "best"): values}
-            run = runs.write_run(tmp_path / str(step), {"v": TOKENS}, {"m": "v"}, scores, size=500)
+            run = runs.write_run(folder / str(step), {"v": TOKENS}, {"m": "v"}, scores, size=500)
             found.append(Step(step=step, model="m", run=analysis.load(run), prompt="best"))
         return Steps(steps=found, options=OPTIONS)
 
@@ -141,6 +142,17 @@ def _only(ids, several):
         yield other
 
 
+def test_a_word_that_the_panel_lacks_is_seen_at_the_next_whole_sweep(make, small):
+    rewards = _drifting()
+    chosen = panel(make({100: rewards[100]}).steps[0], OPTIONS)
+    word = next(i for i in np.argsort(rewards[100])[20:] if i not in chosen)
+    first, *between, last = make(_drifting(word, at=(300,))).steps
+    every = Steps(steps=[first, *_only(chosen, between), last], options=OPTIONS)
+    turn = every.turns.row(0, named=True)
+    assert (turn["word"], turn["previous"], turn["step"]) == (TOKENS[word].strip(), 100, 500)
+    assert turn["after"] - turn["before"] - turn["controls"] == pytest.approx(turn["further"])
+
+
 def test_steps_of_two_tokenizers_are_refused(make, tmp_path):
     first = make({100: _drifting()[100]})
     (tmp_path / "other").mkdir()
@@ -158,7 +170,7 @@ def test_steps_of_two_tokenizers_are_refused(make, tmp_path):
 
 @pytest.mark.parametrize(
     ("asked", "broken"),
-    [([], []), (["kendall"], [steps.changes.RANK_AGREEMENT]), (["accuracy"], [])],
+    [([], []), (["kendall"], [RANK_AGREEMENT]), (["accuracy"], [])],
 )
 def test_a_limit_is_checked_where_it_was_set(make, asked, broken):
     rewards = _drifting()
@@ -184,14 +196,16 @@ def test_a_record_has_the_documented_keys(make):
 def test_pairs_are_counted_at_every_step(make, tmp_path):
     from engine.lists.files import read_pairs
 
-    path = tmp_path / "own.jsonl"
+    path = tmp_path / "own.jsonl"  # beside it is the folder 1
     path.write_text('{"prompt": "a", "chosen": "bbb", "rejected": "c"}\n' * 2)
     rewards, listed = _drifting(), read_pairs(path)
     every = make({100: rewards[100], 200: rewards[200]})
     kept = {100: [1.0, 0.0, 0.0, 2.0], 200: [1.0, 0.0, 2.0, 0.0]}
     for step, values in kept.items():
-        runs.add_conversations(tmp_path / str(step), "own", listed.table, {"m": values})
-    found = [dataclasses.replace(s, run=analysis.load(tmp_path / str(s.step))) for s in every.steps]
+        runs.add_conversations(tmp_path / "1" / str(step), "own", listed.table, {"m": values})
+    found = [
+        dataclasses.replace(s, run=analysis.load(tmp_path / "1" / str(s.step))) for s in every.steps
+    ]
     table = Steps(steps=found, options=OPTIONS).table
     assert table["accuracy"].to_list() == [0.5, 1.0]
     assert table["margin"].to_list() == [-0.5, 1.5]
