@@ -11,8 +11,7 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
-from analysis.chapters import blocs
+from analysis.blocks import Block, Folded, Heading, Picture, Under, side_by_side
 from analysis.charts.token_bars import token_bars
 from analysis.columns import MODEL, PROMPTS, TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
@@ -77,7 +76,6 @@ FRAMED_LOGPROBS = {
     )
     for how in COMBINED
 }
-_NAMED = 3  # Words at each end that a sentence names.
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -264,10 +262,6 @@ def _under(study: Study, prompt: str, ends: pl.DataFrame) -> Iterator[Block]:
         text = "Each model’s highest and lowest tokens. A bar is the distance from its median."
         yield Picture(f"top_bottom_{prompt}", text, draw)
     yield _list(study, TOP_BOTTOM, ends, prompt, title="The same as text")
-    consensus = study.tables.get("consensus", prompt)
-    if consensus is not None and len(study.names) > 1:
-        named = blocs.with_nicknames(consensus, study, "models")
-        yield from blocs.CONSENSUS.rows(named, prompt)
 
 
 def _of_both(study: Study) -> Iterator[Block]:
@@ -316,40 +310,16 @@ def _list(study: Study, spec: Spec, ends: pl.DataFrame, *key: str, title: str) -
     return Folded(title, [*both, *spec.rows(ends, *key, title="All of them, to sort and filter")])
 
 
-def findings(study: Study) -> Iterator[Finding]:
-    """The words with the highest and the lowest mean percentiles over the models of each bloc."""
-    drawn = study.tables.get("quantiles") is not None
-    for (prompt,), ends in study.tables.of("consensus").items():
-        percentiles = blocs.shared_percentiles(study, prompt)
-        words = blocs.ordinary_words(study, percentiles["token"])
-        for models in ends["models"].unique(maintain_order=True):
-            slugs = models.split()
-            if len(slugs) > 1:
-                ordinary = blocs.consensus_ends(percentiles, [slugs], _NAMED, words)
-                every = ends.filter(models=models)
-                (high, low), what = blocs.quoted(ordinary, every, "end", _NAMED)
-                who = blocs.who(study, slugs)
-                text = (
-                    f"Asked {study.prompt_names[prompt]}, {who} on average rank {high} highest "
-                    f"and {low} lowest of the {what} that every model has."
-                )
-                yield Finding(text=text, picture=f"top_bottom_{prompt}" if drawn else "")
-
-
 ANALYSIS = Analysis(
     id="tokens",
     title="Top and bottom tokens",
     label="Tokens",
     lead="The highest and lowest tokens of each model’s own vocabulary, special and unused "
     "tokens included. ␣ is a space, ↵ a line end; other invisible characters show their code "
-    "point. Models of a bloc, which agree more than chance (see Agreement), also have a common "
-    "list.",
+    "point.",
     make=_tables,
     parts=(_by_prompt, _of_both, _shared, _logprobs_drawn, _framed_logprobs_shown),
-    told=(findings,),
     caveats=lambda study: (
-        "An average over models is the mean percentile of a word among the words that all of them "
-        "know; spellings that differ by case or outer spaces are one word.",
         "The sum of two prompts weighs the one whose rewards vary more.",
         "A token that one model has and another lacks is on no shared list, however extreme.",
     ),

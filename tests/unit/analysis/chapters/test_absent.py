@@ -28,7 +28,7 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks_in_a_line(small_run, 
     tables = study_of(small_run).tables
     for reason in tables.absent.values():
         assert reason.endswith(".") and "\n" not in reason
-    lacking = {("rsa",), ("items_questions",), ("lens",), ("lens_framing",)}
+    lacking = {("items_questions",), ("lens",), ("lens_framing",)}
     assert lacking <= tables.absent.keys()
     assert {(name, "worst") for name in ("kendall_tau", "rbo", "mds")} <= tables.absent.keys()
     assert tables["rbo", "greatest"].columns == ["model", "m-one", "m-two"]
@@ -63,7 +63,7 @@ RUNS: dict[str, tuple] = {
     "one model": (
         {"v": ["a", "b", "c"]},
         {("m", "v"): [1.0, 2.0, 3.0]},
-        ["rsa", "framing", "sentiment_slopes", "frequency_slopes", "groups"],
+        ["framing", "sentiment_slopes", "frequency_slopes", "groups"],
     ),
     "no shared tokens": (
         {"v": ["a", "b"], "w": ["c", "d"]},

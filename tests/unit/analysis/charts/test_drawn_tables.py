@@ -1,6 +1,5 @@
 """Every figure of an analysis draws its finished table, awkward tokens and gaps included."""
 
-import collections
 import functools
 import json
 import math
@@ -11,7 +10,7 @@ import polars as pl
 import pytest
 
 from analysis import CHAPTERS, blocks
-from analysis.chapters import agreement, framing, objectives
+from analysis.chapters import agreement, framing
 from analysis.charts import look, model_map, ranks
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
@@ -44,7 +43,7 @@ def name_of(chapter):
     return getattr(chapter, "id", None) or chapter.__name__.split(".")[-1]
 
 
-LONG = ("agreement", "groups", "humans", "objectives", "sentiment")  # seconds each
+LONG = ("agreement", "groups", "humans", "sentiment")  # seconds each
 SHORT = [chapter for chapter in CHAPTERS if name_of(chapter) not in LONG]
 
 
@@ -55,21 +54,6 @@ def test_the_figures_of_a_chapter_draw_their_tables(chapter, full):
     one_of_each = {partial.func: partial for partial in partials}
     for partial in one_of_each.values():
         draw(partial())
-
-
-def test_what_is_not_known_of_an_objective_has_no_dot(full, tables, names):
-    table = tables["objectives"].filter(prompt="best")
-    pictures = blocks.pictures(objectives.ANALYSIS.section(full).blocks)
-    chart = next(picture for picture in pictures if picture.stem == "objectives_best").draw()
-    shown = collections.defaultdict(dict)
-    for row in charts.rows(chart):
-        shown[row["name"], row["measure"]][row["objective"]] = row["value"]
-    rest = ("weight in the gate", "share of the reward’s variance")
-    measures = ("Spearman’s ρ with the reward", *rest)
-    assert [len(shown[names[runs.GATED], each]) for each in measures] == [19, 19, 19]
-    assert [len(shown[names[MODEL], each]) for each in measures] == [2, 0, 0]
-    weights = dict(table.filter(model=runs.GATED).select("objective", "weight").iter_rows())
-    assert shown[names[runs.GATED], measures[1]] == pytest.approx(weights, rel=1e-4)
 
 
 def test_the_line_through_the_words_has_the_slope_of_the_table_and_meets_their_mean(tables, names):

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.words import lexicons, matching
 from analysis.words.lexicons import LexiconError
-from analysis.words.stems import stem, stem_numbers, words
+from analysis.words.stems import stem, stem_numbers
 
 
 def tokens(*texts):
@@ -200,16 +200,6 @@ def test_forms_of_a_word_share_a_stem_and_other_words_do_not():
         assert len({stem(word) for word in others.split()}) == len(others.split())
 
 
-@pytest.mark.parametrize(
-    ("numbers", "tokens"),
-    [
-        (stem_numbers, ["love", " Loved", "LOVES ", "hate", "", " "]),
-        (words, ["love", " Love", "LOVE ", "lov e", "", " "]),
-    ],
-)
-def test_tokens_of_one_stem_or_word_share_a_number_whatever_their_case_and_spaces(numbers, tokens):
-    found = numbers(pl.Series(tokens)).tolist()
-    assert len({*found[:3]}) == 1
-    assert len({found[0], found[3], found[4]}) == 3
-    assert found[4] == found[5]
-    assert sorted(set(found)) == [0, 1, 2]
+def test_tokens_of_one_stem_share_a_number_whatever_their_case_and_spaces():
+    texts = ["love", " Loved", "LOVES ", "hate", "", " "]
+    assert stem_numbers(pl.Series(texts)).tolist() == [2, 2, 2, 1, 0, 0]
