@@ -30,7 +30,7 @@ from analysis.chapters.groups import group_words
 from analysis.chapters.humans import humans_kendall
 from analysis.chapters.items import items_top_bottom
 from analysis.chapters.logprobs import logprobs_items, logprobs_ratio, logprobs_rewards
-from analysis.chapters.sentiment import sentiment_slopes, valence_effects
+from analysis.chapters.sentiment import sentiment_slopes
 from analysis.chapters.sequences import sequence_traces, sequences_table
 from analysis.chapters.tokens import (
     framed_logprobs,
@@ -105,6 +105,5 @@ __all__ = [
     "side_by_side",
     "spearman_matrix",
     "top_bottom",
-    "valence_effects",
     "with_q",
 ]

@@ -15,7 +15,7 @@ _SWITCHES = (
 )
 _MATCH_TRIM = ("auto", "always", "never")
 _FREQUENCY_JOIN = ("forms", "paper")
-_FILES = ("afinn", "frequency", "bing", "identity", "categories", "questions")
+_FILES = ("afinn", "frequency", "identity", "categories", "questions")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,6 @@ class Options:
         '"paper": head words; a word counts once per part of speech.',
         "forms",
     )
-    bing: str = setting("Bing Liu lexicon (word, sentiment); empty: skip that analysis.", "")
     identity: str = setting("CSV of more identity terms (word, group, axis, stem).", "")
     categories: str = setting(
         "CSV of words (word, category, and scale if several); empty: the built-in list.", ""

@@ -19,7 +19,6 @@ def study_of(study_of, write):
     lexica = {
         "afinn": write("afinn.txt", "love\t3\nhate\t-3\nx\t1\n"),
         "frequency": write("bnc.txt", bnc),
-        "bing": write("bing.csv", "word,sentiment\nlove,positive\nhate,negative\n"),
     }
     return lambda run, **changed: study_of(run, *CHAPTERS, top=3, **lexica | changed)
 
@@ -37,19 +36,18 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks_in_a_line(small_run, 
     assert framed == [("m-one", "greatest", "worst")]
     assert tables["framing_sum"]["reward"].to_list() == [2.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     matched = {name for (name,) in tables.of("matches")}
-    assert matched == {"sentiment", "frequency", "bing", "groups"}
+    assert matched == {"sentiment", "frequency", "groups"}
 
 
 def test_a_lexicon_that_is_not_there_or_does_not_match(small_run, study_of, write, monkeypatch):
     other = write("other.txt", "\tother\tNoC\t:\t150\t100\t0.9\n")
     assert study_of(small_run, frequency=other).tables.reason("frequency_slopes")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    tables = study_of(small_run, afinn="", bing="").tables
+    tables = study_of(small_run, afinn="").tables
     assert "afinn" in tables.reason("sentiment_slopes")
-    assert "options.bing" in tables.reason("bing_effects")
 
 
-@pytest.mark.parametrize("option", ["afinn", "bing", "frequency", "identity", "categories"])
+@pytest.mark.parametrize("option", ["afinn", "frequency", "identity", "categories"])
 def test_a_lexicon_that_was_named_and_is_malformed_ends_the_command(
     small_run, study_of, write, option
 ):

@@ -30,8 +30,7 @@ def words(rng, effect):
             columns |= {"log_frequency": often, "reward": planted + rng.normal(size=150)}
             keys = (pl.lit(model).alias("model"), pl.lit(prompt).alias("prompt"))
             frames.append(pl.DataFrame(columns).select(*keys, pl.all()))
-    sign = pl.when(pl.col("value") > 0).then(pl.lit("positive")).otherwise(pl.lit("negative"))
-    return pl.concat(frames).with_columns(valence=sign)
+    return pl.concat(frames)
 
 
 def test_slopes_of_valence_that_were_planted_are_said(rng):
@@ -40,12 +39,6 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
     first, *_ = sentiment.slope_findings(slopes, QUOTED)
     assert (named(first.text)[0], first.picture) == ("best", "sentiment_slopes")
     assert " positive words" in first.text and " other words" in first.text
-
-
-def test_valences_without_grades_that_differ_are_said(rng):
-    points = words(rng, lambda value, _: np.where(value > 0, -1.5, 0.0))
-    (found,) = sentiment.bing_findings(analysis.valence_effects(points), QUOTED)
-    assert named(found.text)[0] == "best" and " lower " in found.text
 
 
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
@@ -57,7 +50,6 @@ def test_a_slope_of_frequency_that_was_planted_is_said(rng):
 def test_words_without_an_effect_are_not_spoken_of(rng):
     points = words(rng, lambda *_: 0.0)
     assert not list(sentiment.slope_findings(analysis.sentiment_slopes(points), QUOTED))
-    assert not list(sentiment.bing_findings(analysis.valence_effects(points), QUOTED))
     assert not list(frequency.findings(analysis.frequency_slopes(points), QUOTED))
 
 

@@ -158,9 +158,7 @@ def test_every_table_of_the_page_is_in_a_file_of_the_report(chapter, full):
         assert block.file.removesuffix(".csv") in full.tables.files, block.title or block.columns
 
 
-@pytest.mark.parametrize(
-    "stem", [*("sentiment_slopes", "bing_effects", "frequency_slopes", "humans_correlation")]
-)
+@pytest.mark.parametrize("stem", [*("sentiment_slopes", "frequency_slopes", "humans_correlation")])
 def test_every_p_has_its_q_beside_it(stem, full):
     columns = full.tables.files[stem].columns
     tests = [name for name in columns if re.fullmatch(r"(.*_)?p", name)]

@@ -29,7 +29,6 @@ def test_afinn_comes_from_its_package_or_a_file(write):
         (lexicons.afinn, "word 3\n", ""),
         (lexicons.afinn, "word\tnan\n", ""),
         (lexicons.afinn, "\n", ""),
-        (lexicons.bing, "word,mood\na,b\n", "'sentiment'"),
         (lexicons.identity, 'word,group,axis\na,"",d\n', ""),
     ],
 )
@@ -109,14 +108,6 @@ def test_the_bnc_list_gives_word_forms_over_parts_of_speech(write):
     assert found == {"abandon": 12.0, "abandoned": 26.0, "love": 200.0}
     heads = lexicons.frequency(write("bnc.txt", text), "paper")
     assert heads.rows() == [("abandon", 44.0), ("love", 150.0), ("Love", 50.0)]
-
-
-def test_bing_is_a_csv_or_its_two_files(write, tmp_path):
-    table = lexicons.bing(write("bing.csv", "word,sentiment\nGood,positive\nbad,negative\n"))
-    assert table.rows() == [("bad", "negative"), ("good", "positive")]
-    write("positive-words.txt", "; note\ngood\nenvious\n")
-    write("negative-words.txt", ";\nbad\nenvious\n")
-    assert lexicons.bing(str(tmp_path)).equals(table)
 
 
 def test_the_papers_matching_ignores_case_but_not_spaces():
