@@ -24,7 +24,7 @@ A table needs no plotting library: figures load it when they are drawn.
 from analysis.chapters import CHAPTERS
 from analysis.chapters.agreement import kendall_matrix, spearman_matrix
 from analysis.chapters.distributions import moments_table, samples
-from analysis.chapters.framing import framing_axis, framing_table
+from analysis.chapters.framing import framing_table
 from analysis.chapters.frequency import frequency_points, frequency_slopes
 from analysis.chapters.groups import group_words
 from analysis.chapters.humans import humans_kendall
@@ -72,7 +72,6 @@ __all__ = [
     "compute",
     "diff",
     "framed_logprobs",
-    "framing_axis",
     "framing_ends",
     "framing_table",
     "frequency_points",

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from analysis import CHAPTERS, blocks
-from analysis.chapters import agreement, framing
+from analysis.chapters import agreement
 from analysis.charts import look, model_map, ranks
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
@@ -133,18 +133,6 @@ def test_violins_have_a_panel_a_model_and_skip_what_was_not_scored(tables, names
     assert max(row.get("half", 0) for row in rows) == pytest.approx(0.42, abs=0.01)
     medians = [row["median"] for row in rows if "median" in row]
     assert medians == pytest.approx(quantiles["median"].to_list(), rel=1e-4)
-
-
-AXIS = pl.DataFrame({"model": ["m"], "axis_kind": ["same"], "loading_a": [0.6], "loading_b": [0.8]})
-
-
-def test_the_contrast_shows_a_principal_axis_two_deviations_each_way():
-    pairs = pl.DataFrame({"a": [-0.6, 0.6, 0.0, 0.0], "b": [-0.8, 0.8, 0.0, 0.0]})
-    pairs = pairs.with_columns(model=pl.lit("m"))
-    chart = framing.contrast(pairs, AXIS, {"m": "M"}, ("greatest", "worst"))
-    line = [(row["x"], row["y"]) for row in charts.rows(chart) if "line" in row]
-    end = 2 * np.sqrt(0.5) * np.array([0.6, 0.8])
-    np.testing.assert_allclose(line, [-end, end], 1e-4)
 
 
 def test_a_specification_ends_no_script_and_holds_no_number_that_json_lacks():
