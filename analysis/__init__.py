@@ -33,7 +33,6 @@ from analysis.chapters.logprobs import logprobs_items, logprobs_ratio, logprobs_
 from analysis.chapters.sentiment import sentiment_slopes
 from analysis.chapters.sequences import sequence_traces, sequences_table
 from analysis.chapters.tokens import (
-    framed_logprobs,
     framing_ends,
     logprobs_ends,
     shared_top_bottom,
@@ -71,7 +70,6 @@ __all__ = [
     "combined",
     "compute",
     "diff",
-    "framed_logprobs",
     "framing_ends",
     "framing_table",
     "frequency_points",

@@ -1,4 +1,4 @@
-"""Reward against the sentiment of a word (Fig 3A-C, A3, A4)."""
+"""Reward against the sentiment of a word (Fig 3A-C, A4)."""
 
 from __future__ import annotations
 

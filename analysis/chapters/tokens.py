@@ -13,7 +13,7 @@ import polars as pl
 
 from analysis.blocks import Block, Folded, Heading, Picture, Under, side_by_side
 from analysis.charts.token_bars import token_bars
-from analysis.columns import MODEL, PROMPTS, TOKENS, Column, Spec
+from analysis.columns import TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
 from analysis.measures.combined import (
     COMBINED,
@@ -59,23 +59,6 @@ LOGPROBS = Spec(
     (*TOKENS, _LOGPROB.but(dtype=pl.Float32)),
     page="model end rank token token_id logprob",
 )
-_UNDER_BOTH = {
-    "sum": "under the good prompt plus under the bad prompt, whole vocabulary",
-    "difference": "under the good prompt minus under the bad prompt: the logarithm of the ratio of "
-    "probabilities",
-}
-FRAMED_LOGPROBS = {
-    how: Spec(
-        f"framing_logprobs_{how}",
-        (
-            *(MODEL, *PROMPTS, *TOKENS[1:]),
-            _LOGPROB.but(title=how, help=_UNDER_BOTH[how]),
-        ),
-        page="model prompt_a prompt_b end rank token token_id logprob",
-        title=f"The {how} of log-probabilities under a good and a bad prompt",
-    )
-    for how in COMBINED
-}
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -93,8 +76,6 @@ def _tables(study: Study) -> Iterator[Table]:
             yield table("shared_top_bottom", prompt, make=make)
         for how in COMBINED:
             yield table(SHARED_BOTH[how].name, make=partial(_shared_ends, study, how=how))
-    for how in COMBINED if run.logprobs else ():
-        yield table(FRAMED_LOGPROBS[how].name, make=partial(_framed_logprobs, study, how))
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
         yield table("logprobs", prompt, make=partial(logprobs_ends, run, prompt, top))
 
@@ -143,38 +124,8 @@ def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
     )
 
 
-def framed_logprobs(run: Run, prompts: tuple[str, str], count: int, how: Combined) -> pl.DataFrame:
-    """The table `FRAMED_LOGPROBS`: both ends of the sum, or the difference, under two prompts.
-
-    The sum finds what is probable under both prompts; the difference is the logarithm of a ratio
-    of probabilities.
-
-    Args:
-      run: the run.
-      prompts: ids of the good and the bad prompt. Other forms of them (`best.chat`) are compared
-        with each other.
-      count: tokens at each end.
-      how: "sum", or "difference" (first prompt less second).
-    """
-    spec, frames = FRAMED_LOGPROBS[how], []
-    for model, a, b in _pairs(run, prompts):
-        values = combined(_logprobs(run, model, a), _logprobs(run, model, b), how)
-        frames.append(token_ends(run, model, values, count, spec, prompt_a=a, prompt_b=b))
-    return spec.concat(frames)
-
-
 def _logprobs(run: Run, model: str, prompt: str) -> pl.DataFrame:
     return run.next_tokens(model, prompt).select("token_id", "logprob")
-
-
-def _pairs(run: Run, prompts: tuple[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Model and ids of both prompts, for every language model and form that has both."""
-    good, bad = prompts
-    for model, prompt in run.logprobs:
-        form = prompt.removeprefix(good)
-        is_form = prompt == good or (prompt.startswith(good) and form.startswith("."))
-        if is_form and (model, bad + form) in run.logprobs:
-            yield model, prompt, bad + form
 
 
 def shared_top_bottom(
@@ -223,14 +174,6 @@ def _framing(study: Study, how: Combined) -> pl.DataFrame:
     prompts = scored_prompts(study)
     ends = framing_ends(study.run, study.scored, prompts, study.settings.top, how)
     return required(ends, TOO_FEW.format(*prompts))
-
-
-def _framed_logprobs(study: Study, how: Combined) -> pl.DataFrame:
-    good, bad = study.options.framing
-    if bad != "greatest" and not any(_pairs(study.run, (good, bad))):
-        good = "greatest"
-    ends = framed_logprobs(study.run, (good, bad), study.settings.top, how)
-    return required(ends, f"No language model was given both “{good}” and “{bad}” in one form.")
 
 
 def _shared_ends(study: Study, prompt: str = "", how: Combined = "sum") -> pl.DataFrame:
@@ -300,11 +243,6 @@ def _logprobs_drawn(study: Study) -> Iterator[Block]:
         yield Folded(title, [picture, *LOGPROBS.rows(ends, prompt)])
 
 
-def _framed_logprobs_shown(study: Study) -> Iterator[Block]:
-    for spec in FRAMED_LOGPROBS.values() if study.run.logprobs else ():
-        yield from spec.rows(study.tables[spec.name])
-
-
 def _list(study: Study, spec: Spec, ends: pl.DataFrame, *key: str, title: str) -> Folded:
     both = side_by_side(ends, study.settings.figure_top)
     return Folded(title, [*both, *spec.rows(ends, *key, title="All of them, to sort and filter")])
@@ -318,7 +256,7 @@ ANALYSIS = Analysis(
     "tokens included. ␣ is a space, ↵ a line end; other invisible characters show their code "
     "point.",
     make=_tables,
-    parts=(_by_prompt, _of_both, _shared, _logprobs_drawn, _framed_logprobs_shown),
+    parts=(_by_prompt, _of_both, _shared, _logprobs_drawn),
     caveats=lambda study: (
         "The sum of two prompts weighs the one whose rewards vary more.",
         "A token that one model has and another lacks is on no shared list, however extreme.",
