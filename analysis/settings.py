@@ -7,9 +7,6 @@ from engine.errors import AssayError
 from engine.settings import check_choice, check_integer, check_switch, is_number, setting
 
 _SWITCHES = (
-    "shared_trim",
-    "shared_fold_case",
-    "shared_round_trip",
     "shared_ends",
     "humans_in_median",
 )
@@ -22,15 +19,6 @@ _FILES = ("afinn", "frequency", "identity", "categories", "questions")
 class Options:
     """Choices of the analyses."""
 
-    shared_trim: bool = setting(
-        "Treat tokens of two models as the same if their strings differ only in outer spaces. "
-        "False: only equal strings are the same, as in the paper.",
-        False,
-    )
-    shared_fold_case: bool = setting("Treat tokens that differ only in case as the same.", False)
-    shared_round_trip: bool = setting(
-        "Share only tokens whose text gives the same token in every model.", False
-    )
     shared_ends: bool = setting(
         "Also list top and bottom tokens on the shared vocabulary: of each model, and of the sum "
         "and difference of the two prompts of `framing` (the paper's Tables A7-A9).",

@@ -179,7 +179,7 @@ def _orders(study: Study, prompt: str) -> Mapping[str, Order]:
         raise Absent("Fewer than two models were scored under this prompt.")
     tokens = study.tables["shared_rewards", prompt]["token"]
     if not len(tokens):
-        raise Absent(study.tables.reason("shared_vocabulary") or NOTHING_SHARED)
+        raise Absent(NOTHING_SHARED)
     rankings = shared_rankings(study.run, study.tables["shared_vocabulary"], prompt, tokens)
     return {model: Order.of(order) for model, order in rankings.items()}
 

@@ -11,7 +11,6 @@ import polars as pl
 from analysis.blocks import Block, Finding, Folded, Mark, Marks, Picture, Text
 from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
-from analysis.charts.fans import fans
 from analysis.charts.look import PANELS
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures import matched_words
@@ -45,7 +44,7 @@ _SIDES = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
 _AFINN = "AFINN-111"  # The list of the package.
 _NAMED = 3  # Prompts that a sentence names.
 _AXES = ("value", "reward")
-_REACH = {"positive": 5.0, "negative": -5.0}  # AFINN runs from -5 to 5.
+_FROM_TO = "from the mildest positive word to the strongest"
 
 
 def _tables(study: Study) -> Iterator[Table]:
@@ -118,28 +117,18 @@ def in_order(points: pl.DataFrame, prompts: Sequence[str]) -> Iterator[tuple[str
 
 def _slopes_drawn(study: Study) -> Iterator[Block]:
     slopes = study.tables[SLOPES.name]
+    unit = f"standard deviations {_FROM_TO}"
+    shown = in_deviations(study, slopes, 4.0).with_columns(
+        question=pl.col("prompt").replace(study.prompt_names)
+    )
+    place = pl.col("prompt").cast(pl.Enum(list(study.run.vocabulary_prompts)))
+    shown = shown.sort(place, "slope", descending=[False, True], maintain_order=True)
+    draw = partial(estimates, shown, study.names, unit, value="slope", panel="question")
+    draw = partial(draw, colour="valence", kinds=[*_SIDES], beside=False)
     caption = (
-        "A line rising to the right: better words score higher. A line falling to the left: "
-        "worse words score lower. Lines start at zero, so they show slopes, not levels; bands "
-        "are 95% intervals. Each model has its own unit of reward."
+        "Right of zero, better words score higher, among positive and among all other words. "
+        f"In standard deviations of a model’s rewards {_FROM_TO}, with 95% intervals."
     )
-    many, unit = len(study.scored) > PANELS, "from the mildest positive word to the strongest"
-    shown = (in_deviations(study, slopes, 4.0) if many else slopes).with_columns(
-        question=pl.col("prompt").replace(study.prompt_names),
-        reach=pl.col("valence").replace_strict(_REACH, return_dtype=pl.Float64),
-    )
-    titles = ("sentiment of the word", "change of reward")
-    draw = partial(fans, shown, study.names, titles)
-    if many:
-        prompts = study.run.vocabulary_prompts
-        ranked = [rows.sort("slope", descending=True) for _, rows in in_order(shown, [*prompts])]
-        draw = partial(estimates, pl.concat(ranked), study.names, f"standard deviations {unit}")
-        draw = partial(draw, value="slope", panel="question", colour="valence", kinds=[*_REACH])
-        draw = partial(draw, beside=False)
-        caption = (
-            "Right of zero, better words score higher, among positive and among all other words. "
-            f"In standard deviations of a model’s rewards {unit}, with 95% intervals."
-        )
     yield Picture("sentiment_slopes", caption, draw)
     yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
     text = (
@@ -147,7 +136,7 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
         "squares within positive words and within all others."
     )
     points, pictures = study.tables["sentiment_points"], []
-    if many:
+    if len(study.scored) > PANELS:
         return
     for prompt, words in in_order(points, list(study.run.vocabulary_prompts)):
         lines = pl.concat(
@@ -238,7 +227,7 @@ def slope_marks(study: Study, slopes: pl.DataFrame, unit: str, scale: float = 1.
 
 def _marks(study: Study) -> Marks | None:
     rises = study.tables[SLOPES.name].filter(valence="positive")
-    return slope_marks(study, rises, "from the mildest positive word to the strongest", 4.0)
+    return slope_marks(study, rises, _FROM_TO, 4.0)
 
 
 ANALYSIS = Analysis(

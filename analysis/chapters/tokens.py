@@ -28,7 +28,6 @@ from analysis.measures.combined import (
 from analysis.measures.shared_tokens import NOTHING_SHARED, shared_rewards, shared_vocabulary
 from analysis.run import Run
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
-from engine.runs.result import RunError
 
 _PAGE = "model end rank token token_id reward"
 _OF = {"sum": "good prompt plus bad prompt", "difference": "good prompt minus bad prompt"}
@@ -64,7 +63,9 @@ LOGPROBS = Spec(
 def _tables(study: Study) -> Iterator[Table]:
     """For other chapters: ("shared_rewards", prompt), without rows where models share nothing."""
     run, top = study.run, study.settings.top
-    yield table("shared_vocabulary", make=partial(_shared_vocabulary, study))
+    yield table(
+        "shared_vocabulary", make=lambda: shared_vocabulary(run).select("token", *study.scored)
+    )
     for prompt in run.vocabulary_prompts:
         yield table("shared_rewards", prompt, make=partial(_rewards, study, prompt), file=False)
         yield table("top_bottom", prompt, make=partial(top_bottom, run, prompt, top, study.scored))
@@ -148,26 +149,9 @@ def shared_top_bottom(
     return SHARED.concat(frames)
 
 
-def _shared_vocabulary(study: Study) -> pl.DataFrame:
-    options = study.options
-    try:
-        shared = shared_vocabulary(
-            study.run,
-            trim=options.shared_trim,
-            fold_case=options.shared_fold_case,
-            round_trip=options.shared_round_trip,
-        )
-    except RunError as error:
-        raise Absent(f"{error}.") from error
-    return shared.select("token", *study.scored)
-
-
 def _rewards(study: Study, prompt: str) -> pl.DataFrame:
-    models = study.scored_under(prompt)
-    shared = study.tables.get("shared_vocabulary")
-    if shared is None:
-        return pl.DataFrame(schema={"token": pl.String, **dict.fromkeys(models, pl.Float32)})
-    return shared_rewards(study.run, shared, prompt, models)
+    shared = study.tables["shared_vocabulary"]
+    return shared_rewards(study.run, shared, prompt, study.scored_under(prompt))
 
 
 def _framing(study: Study, how: Combined) -> pl.DataFrame:

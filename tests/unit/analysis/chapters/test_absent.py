@@ -2,7 +2,6 @@
 
 import importlib.util
 
-import polars as pl
 import pytest
 
 from analysis import CHAPTERS
@@ -111,27 +110,10 @@ def test_items_alone(make_run, study_of):
     assert "humans_gap" in tables.files
 
 
-def test_round_trips_asked_of_an_imported_vocabulary(make_run, study_of):
-    scores = {("m", "greatest"): [1.0, 2.0], ("n", "greatest"): [1.0, 2.0]}
-    run = make_run({"v": ["a", "b"]}, {"m": "v", "n": "v"}, scores)
-    unknown = pl.read_parquet(run / "vocab/v.parquet").with_columns(
-        round_trip=pl.lit(None, dtype=pl.String)
-    )
-    runs.add_table(run, "vocab/v.parquet", unknown)
-    tables = study_of(run, shared_round_trip=True, shared_ends=True).tables
-    for name in (
-        ("shared_vocabulary",),
-        ("kendall_tau", "greatest"),
-        ("shared_top_bottom", "greatest"),
-    ):
-        assert tables.reason(*name).startswith("m: ")
-    assert tables["moments"]["n"].to_list() == [2, 2]  # of each model's whole vocabulary
-
-
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        ("shared_trim", 1, "True, False"),
+        ("shared_ends", 1, "True, False"),
         ("afinn", None, "a path, or ''"),
         ("match_trim", True, "'auto', 'always', 'never'"),
         ("frequency_join", "heads", "'forms', 'paper'"),

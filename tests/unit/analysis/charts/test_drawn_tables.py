@@ -14,7 +14,6 @@ from analysis.chapters import agreement
 from analysis.charts import look, model_map, ranks
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
-from analysis.charts.fans import fans
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from analysis.charts.violins import violins
@@ -70,12 +69,6 @@ def test_an_interval_of_a_slope_is_that_of_the_table(tables, names):
     table = tables["frequency_slopes"].head(1).with_columns(slope=pl.lit(1.0), **ends)
     [row] = charts.rows(estimates(table, names, "slope", value="slope"))
     assert (row["low"], row["value"], row["high"]) == (0.7, 1.0, 1.4)
-    fan = charts.rows(drawn_fans(table.with_columns(valence=pl.lit("positive")), names))
-    assert [(row["low"], row["y"], row["high"]) for row in fan] == [(0, 0, 0), (3.5, 5.0, 7.0)]
-
-
-def drawn_fans(slopes, names):
-    return fans(slopes.with_columns(reach=5.0, question="prompt"), names, "reward")
 
 
 def test_slopes_that_are_not_defined_leave_a_gap(tables, names):
@@ -83,7 +76,6 @@ def test_slopes_that_are_not_defined_leave_a_gap(tables, names):
         slope=pl.when(pl.col("prompt") == "best").then(math.nan).otherwise("slope"),
         **dict.fromkeys(("stderr", "ci_low", "ci_high"), pl.lit(math.nan)),
     )
-    assert "best" not in {row["question"] for row in charts.rows(drawn_fans(table, names))}
     chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
     assert "best" not in {row["prompt"] for row in charts.rows(chart)}
 
