@@ -167,17 +167,6 @@ def test_a_map_has_the_places_of_the_table(count):
     assert [row["y"] for row in shown] == pytest.approx(list(y), rel=1e-4)
 
 
-def test_trajectories_pass_through_the_ranks_of_the_table(full):
-    table = full.tables["humans_ranks", "elo", "thing"]
-    chart = ranks.trajectories(table, full.names, ["$y$"])
-    row = table.filter(item="$y$").row(0, named=True)
-    expected = [row["human_rank"], *(row[model] for model in full.names)]
-    assert [cell["rank"] for cell in charts.rows(chart)] == expected
-    whole, first = look.specification(chart)["vconcat"]
-    assert first["encoding"]["y"]["scale"]["type"] == "log"
-    assert whole["encoding"]["x"]["sort"] == ["human", *full.names.values()]
-
-
 def test_gaps_show_the_furthest_items_of_each_end(full):
     table = full.tables["humans_gap"]
     rows = charts.rows(ranks.dumbbells(table, 3))
