@@ -189,16 +189,15 @@ def counted(part: pl.DataFrame, value: str, above: str, below: str, and_below: s
     return f"{above if up else below} in {part_of(up or down, known, 'model')}"
 
 
-def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:
+def unclear(table: pl.DataFrame, what: str) -> str:
     """That no row of `table` is significant; "" where one is, or none has a q.
 
     Args:
-      table: one row per test.
+      table: one row per test, with the column q.
       what: what is tested, in the plural, such as "slopes".
-      q: name of the column of q.
     """
-    known = table[q].fill_nan(None).drop_nulls().to_numpy()
-    if not len(known) or significant(table, q).height:
+    known = table["q"].fill_nan(None).drop_nulls().to_numpy()
+    if not len(known) or significant(table).height:
         return ""
     lowest = q_value(float(known.min()))
     return f"None of {len(known)} {what} is significant (lowest {lowest})."

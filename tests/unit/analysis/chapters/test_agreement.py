@@ -10,6 +10,7 @@ import scipy.stats
 
 from analysis.blocks import pictures
 from analysis.chapters import agreement, model_list, tokens
+from analysis.charts import look
 from analysis.statistics.ranks import rank_biased_overlap, ranking
 from tests.support.studies import named, told
 
@@ -88,8 +89,9 @@ def test_pairs_of_two_opposed_sides_are_counted_and_the_furthest_named(study, rn
     expected = [row[side] for row in ends for side in ("model_a", "model_b")]
     assert re.findall(r"\bm\d\b", opposed) == expected
     assert named(alike)[:2] == ["best", "3"]
-    drawn = {p.stem: p.draw.args[0] for p in pictures(agreement.ANALYSIS.section(made).blocks)}
-    order = drawn["kendall_tau_worst"]["model"].to_list()
+    drawn = {p.stem: p.draw for p in pictures(agreement.ANALYSIS.section(made).blocks)}
+    chart = look.specification(drawn["kendall_tau_worst"]())
+    order = chart["layer"][0]["encoding"]["y"]["sort"]
     assert {*order[:2]} == {"m1", "m4"} or {*order[-2:]} == {"m1", "m4"}  # they stand together
 
 
