@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import polars as pl
 
-# Key, title, and kind: model, slug (model with its slug below), token, tokens (a list), text,
-# count, number, fixed (three decimals: correlations and the like), p, share or bool.
+# Key, title, and kind: model, slug (model with its slug below), token, text, count,
+# number, fixed (three decimals: correlations and the like), p, share or bool.
 Column: TypeAlias = tuple[str, str, str]
 _FOLDED_ABOVE = 6  # Rows.
 MOST_MARKS = 5  # Of the small chart beside a headline.
@@ -31,6 +31,28 @@ class Text:
     kind: ClassVar[str] = "text"
     text: str
     role: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """A reply in pieces, coloured by the reward that it would have if it ended behind each.
+
+    Attributes:
+      label: what it is, in front.
+      pieces: text and reward.
+      low: the reward without colour.
+      high: the reward in full colour.
+    """
+
+    kind: ClassVar[str] = "reading"
+    label: str
+    pieces: Sequence[tuple[str, float]]
+    low: float
+    high: float
+
+    def strength(self, reward: float) -> float:
+        """Share of the full colour."""
+        return (reward - self.low) / ((self.high - self.low) or 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +140,7 @@ class Files:
 
 
 _SHOWN = (Picture, Rows, SideBySide)  # what makes a section more than words
-Block: TypeAlias = Heading | Text | Picture | Rows | SideBySide | Folded | Under | Files
+Block: TypeAlias = Heading | Text | Reading | Picture | Rows | SideBySide | Folded | Under | Files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ from analysis.chapters import (
     calibration,
     categories,
     distributions,
-    explained,
     framing,
     frequency,
     groups,
@@ -18,7 +17,6 @@ from analysis.chapters import (
     lens,
     logprobs,
     model_list,
-    objectives,
     pair_features,
     pairs,
     policies,
@@ -37,7 +35,7 @@ OVER_STEPS = "over-steps"
 GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
     (OVER_STEPS, "Over the steps", ()),
     ("words", "Words", (tokens.ANALYSIS, appended.ANALYSIS, framing.ANALYSIS)),
-    ("models-compared", "Models", (agreement.ANALYSIS, explained.ANALYSIS)),
+    ("models-compared", "Models", (agreement.ANALYSIS,)),
     (
         "kinds",
         "Kinds of words",
@@ -67,7 +65,7 @@ GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
     (
         "rewards",
         "Rewards and layers",
-        (lens.ANALYSIS, distributions.ANALYSIS, objectives.ANALYSIS),
+        (lens.ANALYSIS, distributions.ANALYSIS),
     ),
     ("method", "Method", (published.ANALYSIS, model_list.ANALYSIS)),
 )
