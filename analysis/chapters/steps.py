@@ -54,7 +54,8 @@ def over_steps(every: Steps) -> list[Analysis]:
     def kinds() -> pl.DataFrame:
         tested = every.by_kind.filter(pl.col("ci_low").is_not_nan())
         shares = pl.col("percentile", *_BAND) * 100
-        return _furthest(tested, "words", pl.col("percentile") - 0.5).with_columns(shares)
+        first = pl.col("percentile").first().over("list", "words")
+        return _furthest(tested, "words", pl.col("percentile") - first).with_columns(shares)
 
     def judged() -> pl.DataFrame:
         shares = [f"{key}{end}" for key in ("accuracy", "longer") for end in measured.ENDS]
@@ -88,8 +89,8 @@ def over_steps(every: Steps) -> list[Analysis]:
         _section(
             ("steps-kinds", "Kinds of words over the steps", "Kinds of words"),
             "Where do words of a kind stand at each step?",
-            f"Mean percentile of the {_LINES} kinds of words that stood furthest from the middle, "
-            "with 95 % intervals.",
+            f"Mean percentile of the {_LINES} kinds of words that moved furthest since the first "
+            "step, with 95 % intervals.",
             kinds,
             ("step", "percentile"),
             measured.KINDS,
@@ -199,12 +200,14 @@ def lede(every: Steps, source: str, question: str) -> str:
     """What the page is of."""
     first, last = every.steps[0].step, every.steps[-1].step
     whole, steps = every.table.filter(scored="vocabulary").height, count(len(every.steps), "step")
-    scored = f"Each scored all {len(every.tokens):,} tokens of the vocabulary."
+    scored = f"Each scored all {len(every.tokens):,} tokens of the vocabulary"
     if whole < len(every.steps):
-        scored = f"{whole} scored all {len(every.tokens):,} tokens, the others a panel of 3,000."
+        scored = (
+            f"{count(whole, 'step')} scored all {len(every.tokens):,} tokens, the others a panel"
+        )
     return (
-        f"{steps} of {source}, from {first} to {last}, asked: {question} {scored} Percentiles are "
-        f"among {len(every.controls):,} random tokens, the same at every step."
+        f"{steps} of {source}, from {first} to {last}, asked “{question}” {scored}. Percentiles "
+        f"are among {len(every.controls):,} random tokens, the same at every step."
     )
 
 

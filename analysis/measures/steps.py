@@ -370,7 +370,7 @@ class Steps:
             for step, row in zip(self.steps, self.percentiles[:, at], strict=True):
                 mean, counts = float(row.mean()), (kind.height, int(stems.max()) + 1)
                 found = clustered(mean, row - mean, stems, changes.LEAST_STEMS)
-                rows.append((step.step, *names, *counts, *found[:3]))
+                rows.append((step.step, *names, *counts, *found.within(0.0, 1.0)[:3]))
         return KINDS.frame(rows)
 
     @cached_property

@@ -1,13 +1,16 @@
 """`assay watch`: the steps that a trainer saves, one after the other, on one page."""
 
 import json
+import re
 import shutil
 import sys
 import types
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+import transformers
 from safetensors.numpy import load_file, save_file
 
 from analysis.measures import steps
@@ -17,7 +20,7 @@ from tests.support import tiny
 from tests.support.killed import Killed, killed_after
 from tests.support.sweeps import Run
 
-KEYS = ("tau_previous", "tau_last", "noise", "scored")
+ROOT = Path(__file__).parents[2]
 FAST = ["--once", "--config.step_size=64", "--config.part_size=100"]
 
 
@@ -91,7 +94,7 @@ def test_a_second_step_compiles_nothing(watch, trained, small):
         lambda event, *_, **__: events.append(event)
     )
     watch(trained(100), "--config.step_size=48")  # of no other test
-    assert sum("backend_compile" in event for event in events) > 2
+    assert any("backend_compile" in event for event in events)
     events.clear()
     _, lines = watch(trained(200), "--config.step_size=48")
     assert [line["scored"] for line in lines] == ["vocabulary", "panel"]
@@ -269,3 +272,26 @@ def test_folders_of_other_trainers_are_found(watch, trained):
     (folder / "checkpoint-100").rename(folder / "global_step100_hf")
     (folder / "checkpoint-best").mkdir()
     assert [line["step"] for line in watch(folder)[1]] == [100, 200]
+
+
+@pytest.mark.slow
+def test_the_callback_of_the_docs_watches_a_training(trained, tmp_path, monkeypatch):
+    """Called as a Trainer of transformers calls it, which needs a package that tests lack."""
+    page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(block.splitlines()) <= 40
+    names: dict = {}
+    exec(block, names)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    callback = names["Watch"](f"--out={tmp_path}/out", "--config.cpu=True")
+    assert isinstance(callback, transformers.TrainerCallback)
+    arguments = types.SimpleNamespace(output_dir=str(trained(2)))
+    state = transformers.TrainerState(max_steps=4, is_world_process_zero=True)
+    callback.on_save(arguments, state, None)
+    started = callback.process
+    trained(4)
+    callback.on_save(arguments, state, None)
+    callback.on_train_end(arguments, state, None)
+    assert callback.process is started and started.returncode == 0
+    lines = (tmp_path / "out" / "watch.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 4]
