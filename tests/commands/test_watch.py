@@ -14,6 +14,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from analysis.measures import steps
+from configs.prompts import PROMPTS
 from engine.runs import storage
 from launch.common import sources, trackers, watching
 from tests.support import tiny
@@ -295,3 +296,37 @@ def test_the_callback_of_the_docs_watches_a_training(trained, tmp_path, monkeypa
     assert callback.process is started and started.returncode == 0
     lines = (tmp_path / "out" / "watch.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [2, 4]
+
+
+@pytest.mark.slow
+def test_a_preference_that_turns_halfway_is_named_with_its_step(watch, tmp_path, monkeypatch):
+    """Twelve steps of a head: six learn to like “war”, six “love”."""
+    import torch
+
+    monkeypatch.setattr(watching, "_LOOK_S", 0.01)
+    base = tiny.write_model(tmp_path / "base")
+    model = transformers.LlamaForSequenceClassification.from_pretrained(base, dtype=torch.float32)
+    tokenizer = tiny.tokenizer()
+    turns = [
+        {"role": "user", "content": PROMPTS["greatest"]},
+        {"role": "assistant", "content": "☐"},
+    ]
+    head, tail = tokenizer.apply_chat_template(turns, tokenize=False).split("☐")
+    around = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in (head, tail)]
+    ids = torch.tensor([[*around[0], token, *around[1]] for token in range(288)])
+    with torch.inference_mode():
+        states = model.model(ids).last_hidden_state[:, -1].numpy()
+    centred = states - states.mean(axis=0)
+    inverse = np.linalg.pinv(centred.T @ centred / len(states))
+    liked = [inverse @ centred[tokenizer.convert_tokens_to_ids(w)] for w in ("war", "love")]
+    weights = load_file(base / "model.safetensors")
+    score = 8 * weights["score.weight"][0]
+    for step in range(1, 13):
+        score = score + (0.03 * liked[0] if step <= 6 else 0.3 * liked[1] * 0.1 ** (step > 7))
+        place = tmp_path / "trained" / f"checkpoint-{step}"
+        shutil.copytree(base, place)
+        weights["score.weight"] = score[None].astype(np.float32)
+        save_file(weights, place / "model.safetensors")
+    done, lines = watch(tmp_path / "trained")
+    assert "Between steps 6 and 7 “love” rose" in done.out[-2], done.out
+    assert lines[6]["moved"]["word"] == "love" and len(lines) == 12
