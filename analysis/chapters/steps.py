@@ -19,7 +19,7 @@ from analysis.sentences import count
 from analysis.study import Analysis, Study, Table, required, table
 from engine import display
 
-_LINES = 6  # words in the chart of trajectories, lines in the others
+_LINES = 6  # of a chart
 _TAU = {"tau_previous": "the step before", "tau_last": "the last step"}
 _PAIRS = {
     "accuracy": "pairs judged right, %",
@@ -42,10 +42,11 @@ def over_steps(every: Steps) -> list[Analysis]:
     def moved(study: Study) -> Iterator[Block]:
         stem, noise = "steps_words", float(every.noise.max())
         caption = (
-            f"Percentiles of {_LINES} words at every step: half of them moved furthest between two "
-            "steps, half from the first to the last. Bands are the noise of the self-check."
+            f"Percentiles of {measured.SHOWN} words at every step: half of them moved furthest "
+            "between two steps, half from the first to the last. Bands are the noise of the "
+            "self-check. A token that is searched is violet; its name shows at its points."
         )
-        words = (study.tables[measured.WORDS.name], every.shown(_LINES))
+        words = (study.tables[measured.WORDS.name], every.shown(measured.SHOWN))
         draw = partial(trajectories, *words, noise, f"#search-{stem}")
         yield Picture(stem, caption, draw, "Show other tokens that begin with")
         yield from measured.TURNS.rows(every.turns.head(study.settings.top), unfolded=True)

@@ -49,7 +49,8 @@ def trajectories(table: pl.DataFrame, words: pl.DataFrame, noise: float, box: st
             high=f"min(100, datum.percentile + {100 * noise:.3g})",
         )
     )
-    colour = look.by_kind("token", drawn, legend=alt.Legend(columns=4, symbolOpacity=1))
+    named_colour = look.by_kind("token", drawn, legend=alt.Legend(columns=4, symbolOpacity=1))
+    colour = alt.condition("datum.shown", named_colour, alt.value("#8877cc"))
     x = alt.X("step:Q", title="step", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=8))
     y = alt.Y("percentile:Q", title="percentile", scale=alt.Scale(domain=[0, 100]))
     told = [

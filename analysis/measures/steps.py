@@ -31,6 +31,7 @@ from engine.errors import AssayError
 
 PANEL, CONTROLS = 3000, 1000  # tokens
 _ENDS, _COMMON = 150, 1000  # tokens of each end of the last whole sweep; commonest words
+SHOWN = 6  # words in the chart of trajectories
 LISTED = 10  # highest, and lowest, words of a step
 ENDS = ("", "_low", "_high")  # of columns: a value, and both ends of its interval
 _LEAST = 20  # words that are left where rarer ones are dropped
@@ -322,22 +323,33 @@ class Steps:
 
     @cached_property
     def turns(self) -> pl.DataFrame:
-        """The table `TURNS`: of each word, where it moved furthest beyond the controls."""
+        """The table `TURNS`: of each word, where it moved furthest beyond the controls.
+
+        The furthest for each step that lies between comes first.
+        """
         frames, numbers = [TURNS.frame([])], np.array([step.step for step in self.steps])
+        rates = [pl.Series([], dtype=pl.Float64)]
         for at, (shift, before) in enumerate(zip(self.shifts, self.before, strict=True), 1):
             controls = self.moved[at][before]
             after, further = self.of_words[at], shift - controls
             named = {"previous": numbers[before], "after": after, "controls": controls}
             named["before"] = np.take_along_axis(self.of_words, before[None], axis=0)[0]
-            found = self.words.with_columns(**named, further=further).filter(further > 0)
+            found = self.words.with_columns(**named, further=further, rate=further / (at - before))
+            found = found.filter(further > 0)
+            rates.append(found["rate"])
             frames.append(TURNS.frame(found, step=self.steps[at].step))
-        order = ("further", "step", "token_id")
-        every = pl.concat(frames).sort(order, descending=[True, False, False])
+        every = pl.concat(frames).with_columns(rate=pl.concat(rates))
+        order = ("rate", "step", "token_id")
+        every = every.sort(order, descending=[True, False, False]).drop("rate")
         return every.unique("word", keep="first", maintain_order=True)
 
     def shown(self, count: int) -> pl.DataFrame:
-        """`words` that moved most: half of them abruptly, half from the first step to the last."""
-        by = np.nan_to_num(np.abs(self.of_words[-1] - self.of_words[0]))
+        """`words` that moved most: half of them abruptly, half from the first step to the last.
+
+        The latter are words that every step scored.
+        """
+        gone = np.isnan(self.of_words).any(axis=0)
+        by = np.where(gone, -1.0, np.abs(self.of_words[-1] - self.of_words[0]))
         whole = self.words.with_columns(by=by).sort("by", "token_id", descending=[True, False])
         columns = ("token_id", "token", "word")
         both = [self.turns.head(count // 2).select(columns), whole.select(columns)]
@@ -347,6 +359,7 @@ class Steps:
         """The table `WORDS`: tokens of the panel behind the last step, by step and id."""
         ids = self.steps[-1].scores["token_id"].to_list()
         ids = panel(self.steps[-1], self.options) if len(ids) > PANEL else ids
+        ids = [*ids, *self.shown(SHOWN)["token_id"]]
         kept = self.tokens.with_row_index("place").filter(pl.col("token_id").is_in(ids))
         at = kept["place"].to_numpy()
         frames = [

@@ -300,7 +300,7 @@ def test_the_callback_of_the_docs_watches_a_training(trained, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_a_preference_that_turns_halfway_is_named_with_its_step(watch, tmp_path, monkeypatch):
-    """Twelve steps of a head: six learn to like “war”, six “love”."""
+    """Twelve steps of a head: six learn to like “ the”, six “ love”."""
     import torch
 
     monkeypatch.setattr(watching, "_LOOK_S", 0.01)
@@ -318,11 +318,11 @@ def test_a_preference_that_turns_halfway_is_named_with_its_step(watch, tmp_path,
         states = model.model(ids).last_hidden_state[:, -1].numpy()
     centred = states - states.mean(axis=0)
     inverse = np.linalg.pinv(centred.T @ centred / len(states))
-    liked = [inverse @ centred[tokenizer.convert_tokens_to_ids(w)] for w in ("war", "love")]
+    liked = [inverse @ centred[tokenizer.convert_tokens_to_ids(w)] for w in ("Ġthe", "Ġlove")]
     weights = load_file(base / "model.safetensors")
     score = 8 * weights["score.weight"][0]
     for step in range(1, 13):
-        score = score + (0.03 * liked[0] if step <= 6 else 0.3 * liked[1] * 0.1 ** (step > 7))
+        score = score + (0.02 * liked[0] if step <= 6 else liked[1] / (100 if step > 7 else 10))
         place = tmp_path / "trained" / f"checkpoint-{step}"
         shutil.copytree(base, place)
         weights["score.weight"] = score[None].astype(np.float32)
