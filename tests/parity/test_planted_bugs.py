@@ -186,7 +186,9 @@ def tiled_heads(patch):
         return right.reshape(C, T, G, K, H).swapaxes(2, 3)
 
     patch.setattr(layers.Layer, "queries", tiled)
-    patch.setattr(layers.Layer, "output", lambda self, x: output(self, x.swapaxes(2, 3)))
+    patch.setattr(
+        layers.Layer, "output", lambda self, mixed, x: output(self, mixed.swapaxes(2, 3), x)
+    )
 
 
 def no_mask_in_whole_sequences(patch):
