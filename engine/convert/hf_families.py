@@ -273,10 +273,16 @@ FAMILIES = {
     ),
     # The text of Qwen2.5-VL and Qwen3-VL: positions of a text are equal in all sections of M-RoPE.
     "qwen2_5_vl_text": Family(
-        fixed=_SILU, read=_WINDOW, fields=lambda hf: {"qkv_bias": True, **_qwen_window(hf)}
+        fixed=_SILU,
+        read=_WINDOW,
+        fields=lambda hf: {"qkv_bias": True, **_qwen_window(hf)},
+        theta=1_000_000.0,
     ),
     "qwen3_vl_text": Family(
-        fixed=_SILU | _NO_BIAS, fields=lambda hf: {"qk_norm": True}, head_size=128
+        fixed=_SILU | _NO_BIAS,
+        fields=lambda hf: {"qk_norm": True},
+        head_size=128,
+        theta=500_000.0,
     ),
     "qwen3_5_text": Family(
         fixed=_SILU

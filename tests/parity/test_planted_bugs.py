@@ -272,8 +272,8 @@ def shared_by_all(change):
 
 
 def each_chunk_alone(right, rule):
-    parts = (jax.tree.map(lambda each: each[:, at], rule) for at in (slice(64), slice(64, None)))
-    return tuple(jnp.concatenate(each, 1) for each in zip(*map(right, parts), strict=True))
+    first, rest = (jax.tree.map(cut, rule) for cut in (lambda x: x[:, :64], lambda x: x[:, 64:]))
+    return tuple(jnp.concatenate(each, 1) for each in zip(right(first), right(rest), strict=True))
 
 
 def no_gate(patch):

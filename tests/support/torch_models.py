@@ -31,10 +31,13 @@ from transformers import (
     Phi3Config,
     PreTrainedConfig,
     PreTrainedModel,
+    Qwen2_5_VLConfig,
     Qwen2Config,
+    Qwen3_5Config,
     Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3MoeConfig,
+    Qwen3VLConfig,
     SmolLM3Config,
 )
 
@@ -111,6 +114,24 @@ VISION = {
     "num_attention_heads": 2,
     "image_size": 28,
     "patch_size": 14,
+}
+
+
+QWEN_VISION = {
+    **{"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2},
+    **{"out_hidden_size": 32, "patch_size": 4},
+}
+# Of models whose class has no head: one is beside it, as LLaMA-Factory saves it.
+MROPE = {"rope_type": "default", "rope_theta": 3e4, "mrope_section": [1, 3, 2]}
+WITH_IMAGES = {
+    "qwen2_5_vl": lambda: Qwen2_5_VLConfig(
+        text_config={**_COMMON, "hidden_size": 48, "rope_parameters": MROPE},
+        vision_config={**QWEN_VISION, "out_hidden_size": 48, "fullatt_block_indexes": [0]},
+    ),
+    "qwen3_vl": lambda: Qwen3VLConfig(
+        text_config={**_COMMON, "head_dim": 12, "rope_parameters": MROPE},
+        vision_config={**QWEN_VISION, "deepstack_visual_indexes": [0]},
+    ),
 }
 
 
@@ -215,6 +236,9 @@ FAMILIES = {
         **_COMMON, head_dim=12, sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2
     ),
     "qwen3_5": lambda: Qwen3_5TextConfig(**QWEN3_5),
+    "qwen3_5, images": lambda: Qwen3_5Config(
+        text_config=QWEN3_5, vision_config=QWEN_VISION, num_labels=1
+    ),
     "qwen3_moe": lambda: qwen3_moe(norm_topk_prob=True),
     "qwen3_moe, probabilities among all": lambda: qwen3_moe(norm_topk_prob=False),
 }
