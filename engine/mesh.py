@@ -68,12 +68,11 @@ def kept_shardings(mesh: Mesh, config: DecoderConfig) -> Kept:
     """Sharding of each array that is kept of a prefix."""
     positions = sharding(mesh, "LPKH")
     attention = KeyValues(keys=positions, values=positions)
-    if not any(config.deltas):
-        return attention
     q, keys, v = (sharding(mesh, axes) for axes in ("LP(kh)", "LPkh", "LP(nv)"))
     values, decay = sharding(mesh, "LPnv"), sharding(mesh, "LPn")
     delta = Updates(inputs=(q, q, v), keys=keys, updates=values, decay=decay)
-    return tuple(delta if of_delta else attention for of_delta in config.deltas)
+    kept = tuple(delta if of_delta else attention for of_delta in config.deltas)
+    return kept if len(set(config.deltas)) > 1 else kept[0]
 
 
 def sum_dtype(mesh: Mesh, dtype: jnp.dtype) -> jnp.dtype:

@@ -224,7 +224,7 @@ PLAIN_HEADS = {"linear": LINEAR, "mlp": MLP, "urm": URM}
 # Published names of what the rules call `score`: the layers of a plain head.
 HEAD_NAMES = (
     *("score", "value_head", "v_head.summary", "v_head", "regression_head", "score_head"),
-    "classifier",  # of the token-classification classes of GPT-NeoX and GPT-2
+    *("classifier", "out_proj"),  # of GPT-NeoX and GPT-2 for tokens; of OpenAssistant's Pythia
 )
 _HEAD = re.compile(r"(score|weights\.fc|regression_layer|reward_transform_matrix|gating)(\.|$)")
 
@@ -262,7 +262,8 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
         return _PHI3
     if config.norm == "layer":
         return _GPT2 if config.learned_positions else _NEOX
-    rules = _COMMON + (_expert_rules(keys) if config.experts else _FEED_FORWARD)
+    feed_forward = _FEED_FORWARD if config.gated else _FEED_FORWARD[1:]
+    rules = _COMMON + (_expert_rules(keys) if config.experts else feed_forward)
     rules += _FOUR_NORMS if config.post_norms else _TWO_NORMS
     if not config.pre_norms:
         rules = tuple(rule for rule in rules if rule.parameter not in _PRE_NORMS)

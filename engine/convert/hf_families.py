@@ -33,6 +33,8 @@ _NAMES = {
     "Qwen3Moe": "qwen3_moe",
     "Qwen3_5": "qwen3_5_text",
     "Qwen3_5Text": "qwen3_5_text",
+    "Arcee": "arcee",
+    "SeedOss": "seed_oss",
     "Qwen2_5_VL": "qwen2_5_vl_text",
     "Qwen3VL": "qwen3_vl_text",
 }
@@ -61,6 +63,7 @@ ARCHITECTURES = {
     "AtheneForSequenceClassification": "llama",
     "EurusRewardModel": "mistral",
     "LlamaRewardModel": "llama",  # UltraRM
+    "GPTNeoXRewardModel": "gpt_neox_reward_model",  # OpenAssistant's Pythia: `out_proj`
     "GRewardModel": "*",  # GRM sftreg in RewardBench; its files say LlamaForCausalLM
     "RewardModel": "*",  # OpenRLHF: the decoder that `model_type` names
 }
@@ -70,6 +73,7 @@ ARCHITECTURES = {
 READ_BY_POSITION = frozenset(
     {"GRewardModel", "InternLM2ForRewardModel", "RewardModel", "EurusRewardModel"}
     | {"LlamaRewardModel", "AtheneForSequenceClassification", "Qwen2ForProcessRewardModel"}
+    | {"GPTNeoXRewardModel"}
     | {*_TOKENS, *LANGUAGE_MODELS}
 )
 # Class -> which rows of its head are the reward (`readouts.read_head`): log-odds of a good step.
@@ -253,6 +257,18 @@ def _gemma3_window_rope(hf: Json, rope: Rope) -> Rope:
 
 FAMILIES = {
     "llama": Family(fixed=_SILU | _NO_BIAS),
+    "arcee": Family(
+        fixed={"hidden_act": ("relu2",)} | _NO_BIAS,
+        fields=lambda hf: {"activation": "relu2", "gated": False},
+    ),
+    "seed_oss": Family(
+        fixed=_SILU
+        | {"attention_bias": (True,), "attention_out_bias": (False,)}
+        | {"mlp_bias": (False,)},
+        read=frozenset({"residual_dropout"}),  # of training
+        fields=lambda hf: {"qkv_bias": True},
+        head_size=128,
+    ),
     # A Llama with other tensor names (checkpoint/layouts.py).
     "internlm2": Family(fixed=_SILU | {"bias": (False, None)}, read=frozenset({"reward_token_id"})),
     "mistral": Family(
@@ -414,6 +430,10 @@ FAMILIES = {
         tied=True,
     ),
 }
+# The class also averages over a reply, where `pooling` says so.
+FAMILIES["gpt_neox_reward_model"] = dataclasses.replace(
+    FAMILIES["gpt_neox"], fixed={**FAMILIES["gpt_neox"].fixed, "pooling": ("last",)}
+)
 FAMILIES["olmo_1124"] = FAMILIES["olmo2"]  # its name before its release
 
 # What a Gemma 3 with images leaves out of its `text_config`: the defaults of transformers' class.

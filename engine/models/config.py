@@ -50,7 +50,7 @@ class DecoderConfig:
     rms_eps: float
     rope: Rope
     max_positions: int
-    activation: str = "silu"  # of the feed-forward: `silu`, `gelu_tanh`, or `gelu` by erf
+    activation: str = "silu"  # of the feed-forward: `silu`, `relu2`, `gelu_tanh`, `gelu` by erf
     norm_offset: bool = False  # Gemma: normed * (1 + weight), all in float32, then cast
     post_norms: bool = False  # Gemma: a norm after attention and after feed-forward too
     embedding_scale: bool = False  # Gemma: times sqrt(width), rounded to the parameters' dtype

@@ -38,6 +38,7 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "relu2": lambda x: jnp.square(jax.nn.relu(x)),  # Arcee
 }
 
 

@@ -262,6 +262,12 @@ FORMS = {
     "GRM sftreg as published": Case(
         grm_sftreg, architecture="LlamaForCausalLM", config=_VHEAD, lm_head=True
     ),
+    "OpenAssistant's Pythia": Case(
+        lambda width: Rows(width, "out_proj", bias=True),
+        "gpt_neox",
+        "GPTNeoXRewardModel",
+        (("model_type", "gpt_neox_reward_model"), ("pooling", "last")),
+    ),
     "a row of ten": Case(
         lambda width: Rows(width, "score", 10, reward=lambda rows: rows[9]),
         "mistral, no window",

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    ArceeConfig,
     AutoModelForSequenceClassification,
     Gemma2Config,
     Gemma3Config,
@@ -38,6 +39,7 @@ from transformers import (
     Qwen3Config,
     Qwen3MoeConfig,
     Qwen3VLConfig,
+    SeedOssConfig,
     SmolLM3Config,
 )
 
@@ -235,6 +237,8 @@ FAMILIES = {
     "mixtral": lambda: MixtralConfig(
         **_COMMON, head_dim=12, sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2
     ),
+    "arcee": lambda: ArceeConfig(**_COMMON),
+    "seed_oss": lambda: SeedOssConfig(**_COMMON, head_dim=12),
     "qwen3_5": lambda: Qwen3_5TextConfig(**QWEN3_5),
     "qwen3_5, images": lambda: Qwen3_5Config(
         text_config=QWEN3_5, vision_config=QWEN_VISION, num_labels=1
