@@ -71,8 +71,9 @@ def kept_shardings(mesh: Mesh, config: DecoderConfig) -> Kept:
     q, keys, v = (sharding(mesh, axes) for axes in ("LP(kh)", "LPkh", "LP(nv)"))
     values, decay = sharding(mesh, "LPnv"), sharding(mesh, "LPn")
     delta = Updates(inputs=(q, q, v), keys=keys, updates=values, decay=decay)
-    kept = tuple(delta if of_delta else attention for of_delta in config.deltas)
-    return kept if len(set(config.deltas)) > 1 else kept[0]
+    if all(config.deltas) or not any(config.deltas):
+        return delta if any(config.deltas) else attention
+    return tuple(delta if of_delta else attention for of_delta in config.deltas)
 
 
 def sum_dtype(mesh: Mesh, dtype: jnp.dtype) -> jnp.dtype:

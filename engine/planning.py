@@ -212,23 +212,23 @@ def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
     ffn = 4 * (1 + c.parallel) * c.width + b * c.width + inner
     logits = (4 + b) * (c.num_heads // split) * (prefix + positions)
     attention = 4 * c.width + b * (heads + 2 * shared) + logits + 4 * heads
-    largest = max(ffn, attention, _delta_bytes(c, b, prefix + positions) // split)
+    largest = max(ffn, attention, _delta_bytes(c, prefix + positions) // split)
     step = rows * positions * (largest + (4 * c.width if c.experts else 0))
     if model.language:
         step += 2 * 4 * rows * c.vocab_size  # logits, and their softmax
     return step
 
 
-def _delta_bytes(c: DecoderConfig, b: int, seen: int) -> int:
+def _delta_bytes(c: DecoderConfig, seen: int) -> int:
     """Bytes of activations of a position in a layer of the gated delta rule; 0 without any.
 
-    Inputs and their convolution, queries and keys of each value head, values, updates and outputs
-    in float32, and weights of the positions that it sees; the plain pass's state is smaller.
+    Six times its queries, keys and values in float32 and eight weights of each position that it
+    sees, as CPU compilers reserve them for candidates of two positions; longer ones take less. The
+    plain pass's state is smaller.
     """
-    heads, keys = c.delta_value_heads, c.delta_key_heads * c.delta_key_size
-    values = heads * c.delta_value_size
-    inputs, read = b * (2 * keys + values), 2 * heads * c.delta_key_size + 3 * values
-    return any(c.deltas) * (4 * c.width + 2 * inputs + 4 * read + (8 + b) * heads * seen)
+    sizes = 2 * c.delta_key_size + c.delta_value_size
+    of_head = 6 * sizes + 8 * seen
+    return any(c.deltas) * 4 * (4 * c.width + c.delta_value_heads * of_head)
 
 
 def fits(model: Model, work: SweepWork, **changes: Any) -> bool:  # Any: of the work

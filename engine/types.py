@@ -101,14 +101,14 @@ class Updates:
     times the exponential of the decay since. So candidates may leave the prefix anywhere.
     """
 
-    inputs: tuple[Array, Array, Array]  # [1, P, k·h] twice, and n·v: of the convolution
-    keys: Array  # [1, P, k, h], normed
-    updates: Array  # [1, P, n, v]
-    decay: Array  # float32 [1, P, n], natural logarithms, up to a number of each head
+    inputs: tuple[Array, Array, Array]  # [L, P, k·h] twice, and n·v: of the convolution
+    keys: Array  # [L, P, k, h], normed
+    updates: Array  # [L, P, n, v]
+    decay: Array  # float32 [L, P, n], natural logarithms, up to a number of each head
 
 
 # What is kept of a prefix: of all layers, or layer by layer where they are of two kinds.
-Kept = KeyValues | tuple[KeyValues | Updates, ...]
+Kept = KeyValues | Updates | tuple[KeyValues | Updates, ...]
 
 
 @jax.tree_util.register_dataclass

@@ -324,7 +324,7 @@ def load(name: str, folder: Path) -> Loaded:
     head = random_head(case, model.config.hidden_size)
     save(case, head, folder / "hf")
     checkpoint = convert(folder / "hf", folder / "checkpoint", case.variant, case.reward)
-    return Loaded(model.model, head, checkpoint, restore(checkpoint))
+    return Loaded(model.base_model, head, checkpoint, restore(checkpoint))
 
 
 def restore(checkpoint: Checkpoint, **where) -> parity.Restored:
