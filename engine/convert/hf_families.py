@@ -148,6 +148,16 @@ def _qwen_window(hf: Json) -> Fields:
     return _window(hf, lambda layer: layer >= number(hf, "max_window_layers"))
 
 
+# Field of the gated delta rule -> its name in config.json, and the default of Qwen 3.5.
+_DELTA = {
+    "delta_key_heads": ("linear_num_key_heads", 16),
+    "delta_value_heads": ("linear_num_value_heads", 32),
+    "delta_key_size": ("linear_key_head_dim", 128),
+    "delta_value_size": ("linear_value_head_dim", 128),
+    "delta_taps": ("linear_conv_kernel_dim", 4),
+}
+
+
 def _qwen3_5(hf: Json) -> Fields:
     """Three in four layers have the gated delta rule; its norms of x are Gemma's, 1 + weight."""
     count, interval = integer(hf, "num_hidden_layers"), integer(hf, "full_attention_interval", 4)
@@ -165,11 +175,7 @@ def _qwen3_5(hf: Json) -> Fields:
         "qk_norm": True,
         "attention_gate": True,
         "delta_layers": tuple(kinds[kind] for kind in layers),
-        "delta_key_heads": integer(hf, "linear_num_key_heads", 16),
-        "delta_value_heads": integer(hf, "linear_num_value_heads", 32),
-        "delta_key_size": integer(hf, "linear_key_head_dim", 128),
-        "delta_value_size": integer(hf, "linear_value_head_dim", 128),
-        "delta_taps": integer(hf, "linear_conv_kernel_dim", 4),
+        **{field: integer(hf, *named) for field, named in _DELTA.items()},
     }
 
 
@@ -306,9 +312,7 @@ FAMILIES = {
         | {"attn_output_gate": (True,), "output_gate_type": ("swish", None)}
         | {"mlp_only_layers": ([], None)},
         read=frozenset(
-            {"layer_types", "full_attention_interval", "linear_conv_kernel_dim"}
-            | {"linear_num_key_heads", "linear_num_value_heads"}
-            | {"linear_key_head_dim", "linear_value_head_dim"}
+            {"layer_types", "full_attention_interval", *(name for name, _ in _DELTA.values())}
             # Of the state, which is float32 here, and of predictions that no reward reads.
             | {"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}
         ),

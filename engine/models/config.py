@@ -85,7 +85,11 @@ class DecoderConfig:
 
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
-        for field in [*sizes, "max_positions", *(["window"] if self.window is not None else [])]:
+        sizes += ["max_positions", *(["window"] if self.window is not None else [])]
+        if any(self.delta_layers):
+            sizes += ["delta_key_heads", "delta_value_heads", "delta_key_size", "delta_value_size"]
+            sizes += ["delta_taps"]
+        for field in sizes:
             if getattr(self, field) < 1:
                 raise AssayError(f"decoder.{field}={getattr(self, field)}; allowed: integers >= 1")
         if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:
@@ -106,18 +110,11 @@ class DecoderConfig:
                 f"decoder.experts_per_token={self.experts_per_token}; allowed: integers from 1 to "
                 f"experts={self.experts}"
             )
-        if any(self.delta_layers):
-            delta = ("key_heads", "value_heads", "key_size", "value_size", "taps")
-            for field in (f"delta_{name}" for name in delta):
-                if getattr(self, field) < 1:
-                    raise AssayError(
-                        f"decoder.{field}={getattr(self, field)}; allowed: integers >= 1"
-                    )
-            if self.delta_value_heads % self.delta_key_heads:
-                raise AssayError(
-                    f"decoder.delta_key_heads={self.delta_key_heads}; "
-                    f"allowed: divisors of delta_value_heads={self.delta_value_heads}"
-                )
+        if self.delta_key_heads and self.delta_value_heads % self.delta_key_heads:
+            raise AssayError(
+                f"decoder.delta_key_heads={self.delta_key_heads}; "
+                f"allowed: divisors of delta_value_heads={self.delta_value_heads}"
+            )
         if self.head_size % 2:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
         if self.rotated % 2 or not 0 <= self.rotated <= self.head_size:
