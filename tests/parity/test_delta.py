@@ -10,6 +10,7 @@ from flax import nnx
 from engine.models import delta
 from engine.models.decoder import behind
 from engine.runs.schema import REPLY_START
+from engine.search.proposals import UNKNOWN
 from engine.types import Candidates, PromptIds
 from tests.support import parity, searches, slow, torch_models
 from tests.support.sweeps import ONE, Run
@@ -127,3 +128,16 @@ def test_sweeps_lists_begun_replies_and_searches_pass_their_self_check(pair_of, 
     assert all(result.self_check for result in run.results().values())
     found = searches.search(tmp_path / "search", model, length=4, candidates=20, certify=True)
     assert found[0].certificate
+
+
+@pytest.mark.slow
+def test_candidates_that_share_a_row_of_a_search_score_as_in_the_plain_pass(pair_of):
+    scorer = searches.scorer(pair_of(MODEL).checkpoint)
+    asked = searches.problem(
+        pair_of(MODEL).checkpoint, length=5, candidates=20, initial="qwxyz", steps=20
+    )
+    for ids, rewards in zip(*map(np.asarray, searches.expanded(asked, scorer)[:2]), strict=True):
+        new = rewards > UNKNOWN
+        expected = searches.plain_rewards(scorer, asked, ids)[new]
+        assert new.sum() >= asked.settings.candidates
+        parity.assert_close(rewards[new], expected, scale=expected.std())
