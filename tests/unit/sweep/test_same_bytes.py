@@ -36,7 +36,7 @@ def language(checkpoint):
 def everything(folder, models, language, data: int, dtype: str) -> dict[str, str]:
     """Path -> sha256 of every part that the commands write on some devices."""
     run, mesh = Run(folder / f"{dtype}-{data}"), make_mesh(data)
-    run.sweep(models, ONE, mesh=mesh, dtype=dtype, objectives="quantiles")
+    run.sweep(models, ONE, mesh=mesh, dtype=dtype, objectives="values")
     run.score(models, ONE, "replies", REPLIES, mesh=mesh, dtype=dtype)
     shared = {field.name for field in dataclasses.fields(LogprobSettings)} - {"form"}
     common = {name: getattr(SETTINGS, name) for name in shared} | {"dtype": dtype}
