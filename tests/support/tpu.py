@@ -102,11 +102,7 @@ class Passes:
         """A step of the default search."""
         work = self.work
         settings = SearchSettings.of(
-            length=work.length,
-            candidates=work.searched,
-            topk=work.searched,  # sorting more takes long to compile
-            direction="max",
-            dtype=_DTYPE.name,
+            length=work.length, candidates=work.searched, direction="max", dtype=_DTYPE.name
         )
         sequences = (1, settings.buffer, settings.length)
         state = State(
