@@ -35,7 +35,7 @@ def items(tmp_path):
 # --- Same results -----------------------------------------------------------------------------
 
 
-SEARCH = ("method=random", "length=3", "steps=2", "candidates=12", "direction=max")
+SEARCH = ("length=3", "steps=2", "candidates=12", "topk=8", "direction=max")
 # Command and number of processes -> kind of model, flags, how a process learns its place.
 CASES = {
     ("sweep", 3): ("reward", [*SMALL, "--config.mode=text"], processes.by_flags),
