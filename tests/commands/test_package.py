@@ -124,7 +124,7 @@ def trained(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_reports_from_another_folder(wheel, tmp_path):
+def test_an_installed_wheel_reports_and_shows_its_demo_from_another_folder(wheel, tmp_path):
     trained(tmp_path / "output" / "final")
     pip("install", f"--target={tmp_path / 'site'}", wheel)
     paths = {"PYTHONPATH": str(tmp_path / "site"), "ASSAY_CACHE": str(tmp_path / "cache")}
@@ -151,6 +151,13 @@ def test_an_installed_wheel_reports_from_another_folder(wheel, tmp_path):
     assert said[-1] == "report: reports/output-final/report/index.html"
     page = tmp_path / "reports/output-final/report/index.html"
     assert "<script>" in page.read_text(encoding="utf-8")
+    (tmp_path / "words.csv").write_text("word,category\nlove,c\nwar,c\n")
+    few = ["--config.prompts=", "--config.words=words.csv", "--config.searched=0"]
+    few += ["--config.word_prompts=best-ever-one-word"]
+    few += ["--config.models=smollm2-135m-d12-imdb-linear", "--config.language_model=false"]
+    demo = tmp_path / "out/demo/report/index.html"
+    assert installed(command, "demo", *few).splitlines()[-1] == f"report: {demo}"
+    assert '<article id="items"' in demo.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ PART = f"{RESULT}/part-0000100-0000200.parquet"
     ("begun", "changes", "message"),
     [
         ({}, {"dtype": "bfloat16"}, "dtype='float32', not 'bfloat16'"),
+        ({}, {"mode": "text"}, "mode='ids', not 'text'"),
         ({}, {"pooling": "first_pad"}, "pooling .*'first_pad'"),
         ({}, {"lens": True}, "lens .* 3"),
         ({"lens": True}, {}, "lens=3"),
