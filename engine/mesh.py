@@ -15,10 +15,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
-from engine.types import dimensions
+from engine.types import Kept, KeyValues, Updates, dimensions
 
 # Logical axis letter (engine/types.py) -> mesh axis; other axes are replicated.
-MESH_AXES = {"C": "data", "N": "model", "K": "model", "F": "model"}
+MESH_AXES = {"C": "data", "N": "model", "K": "model", "F": "model", "k": "model", "n": "model"}
 
 
 def checked_mesh(mesh: Mesh | None) -> Mesh:
@@ -51,9 +51,10 @@ def one_device() -> Mesh:
 
 
 def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
-    """Raises AssayError if the axis `model` splits query heads or the feed-forward unevenly."""
+    """Raises AssayError if the axis `model` splits heads or the feed-forward unevenly."""
     model = mesh.shape["model"]
-    for name in ("num_heads", "ffn_width"):
+    delta = ("delta_key_heads", "delta_value_heads")  # 0 without the gated delta rule
+    for name in ("num_heads", "ffn_width", *delta):
         if getattr(config, name) % model:
             raise AssayError(
                 f"mesh.model={model}; allowed: divisors of the decoder's {name}="
@@ -69,6 +70,18 @@ def with_whole_kv_heads(mesh: Mesh, config: DecoderConfig) -> DecoderConfig:
     """
     heads = math.lcm(config.num_kv_heads, mesh.shape["model"])
     return dataclasses.replace(config, num_kv_heads=heads)
+
+
+def kept_shardings(mesh: Mesh, config: DecoderConfig) -> Kept:
+    """Sharding of each array that is kept of a prefix."""
+    positions = sharding(mesh, "LPKH")
+    attention = KeyValues(keys=positions, values=positions)
+    q, keys, v = (sharding(mesh, axes) for axes in ("LP(kh)", "LPkh", "LP(nv)"))
+    values, decay = sharding(mesh, "LPnv"), sharding(mesh, "LPn")
+    delta = Updates(inputs=(q, q, v), keys=keys, updates=values, decay=decay)
+    if all(config.deltas) or not any(config.deltas):
+        return delta if any(config.deltas) else attention
+    return tuple(delta if of_delta else attention for of_delta in config.deltas)
 
 
 def sum_dtype(mesh: Mesh, dtype: jnp.dtype) -> jnp.dtype:

@@ -29,7 +29,7 @@ def trajectories(table: pl.DataFrame, words: pl.DataFrame, noise: float, box: st
     named = wide.join(words.select("token_id", "word"), on="token_id", how="left")
     texts = [look.token(token.strip() or token) for token in named["token"]]
     kept = named.select(
-        pl.Series("token", texts), pl.col("word").is_not_null().alias("shown"), *steps
+        "token_id", pl.Series("token", texts), pl.col("word").is_not_null().alias("shown"), *steps
     ).with_columns(pl.col(steps).round(1))
     drawn = [look.token(token) for token in words["token"].str.strip_chars()]
     text = alt.param(
@@ -58,7 +58,7 @@ def trajectories(table: pl.DataFrame, words: pl.DataFrame, noise: float, box: st
         alt.Tooltip("step:Q"),
         alt.Tooltip("percentile:Q", format=".1f"),
     ]
-    lined = base.encode(x=x, color=colour, detail="token:N")
+    lined = base.encode(x=x, color=colour, detail="token_id:N")
     return alt.layer(
         lined.mark_area(opacity=0.25).encode(y=alt.Y("low:Q", title="percentile"), y2="high:Q"),
         lined.mark_line(strokeWidth=2).encode(y=y),

@@ -35,7 +35,7 @@ from engine.scoring.batches import (
 )
 from engine.scoring.rows import RewardRows
 from engine.settings import DTYPES, check_choice
-from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
+from engine.types import Candidates, Graph, Params, Prefix, PromptIds
 
 # Called after a step with its rows int [n] and their numbers float32 [W, n].
 OnStep = Callable[[np.ndarray, np.ndarray], object]
@@ -73,9 +73,8 @@ class RewardScorer:
         config = model.decoder.config
         meshes.check_mesh(mesh, config)
         heads = [readout.config for readout in model.readouts]
-        positions = meshes.sharding(mesh, "LPKH")
         prefix = Prefix(
-            key_values=KeyValues(keys=positions, values=positions),
+            key_values=meshes.kept_shardings(mesh, config),
             gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
         )
         respond, plain = RewardModels.respond, RewardModels.plain
