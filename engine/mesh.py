@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import NetworkConfig
 from engine.types import dimensions
 
 # Logical axis letter (engine/types.py) -> mesh axis; other axes are replicated.
@@ -42,9 +42,11 @@ def build_mesh(model: int = 1) -> Mesh:
     )
 
 
-def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
+def check_mesh(mesh: Mesh, config: NetworkConfig) -> None:
     """Raises AssayError if the axis `model` splits query heads or the feed-forward unevenly."""
     model = mesh.shape["model"]
+    if model > 1 and not config.shares_prefix:
+        raise AssayError(f"mesh.model={model}; allowed of an encoder: 1")
     for name in ("num_heads", "ffn_width"):
         if getattr(config, name) % model:
             raise AssayError(
@@ -53,13 +55,15 @@ def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
             )
 
 
-def with_whole_kv_heads(mesh: Mesh, config: DecoderConfig) -> DecoderConfig:
+def with_whole_kv_heads(mesh: Mesh, config: NetworkConfig) -> NetworkConfig:
     """The decoder with its key/value heads repeated until the axis `model` divides their number.
 
     A query head reads the same keys and values as before. K heads on n devices become lcm(K, n):
     4 heads on 8 devices become 8, and every device holds one of them.
     """
     heads = math.lcm(config.num_kv_heads, mesh.shape["model"])
+    if heads == config.num_kv_heads:
+        return config
     return dataclasses.replace(config, num_kv_heads=heads)
 
 

@@ -19,7 +19,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import parameters
 from engine.display import in_words
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import NetworkConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.scoring.batches import SHORT, largest_step, whole_length
 
@@ -64,7 +64,7 @@ class Model:
     """A model, or several that share a decoder, on a mesh: what decides how much it costs."""
 
     name: str = ""  # for messages
-    config: DecoderConfig  # of the deepest decoder
+    config: NetworkConfig  # of the deepest decoder
     heads: tuple[HeadConfig | OutputConfig, ...]  # one per model
     stored: str = "bfloat16"  # dtype of the file
     dtype: str = "float32"  # of the decoder when it computes
@@ -94,7 +94,7 @@ class Model:
         return placed
 
     @property
-    def held(self) -> DecoderConfig:
+    def held(self) -> NetworkConfig:
         """The decoder as the mesh holds it: key/value heads may be repeated."""
         return meshes.with_whole_kv_heads(self.mesh, self.config)
 

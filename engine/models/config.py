@@ -76,6 +76,8 @@ class DecoderConfig:
     experts_per_token: int = 0  # which the router chooses for each position
     experts_renormalised: bool = True  # whether the weights of the chosen ones sum to 1
 
+    shares_prefix = True  # candidates of one prompt; an `EncoderConfig` shares none
+
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
         for field in [*sizes, "max_positions", *(["window"] if self.window is not None else [])]:
