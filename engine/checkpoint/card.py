@@ -215,9 +215,7 @@ class Checkpoint:
     def expect_decoder(self, what: str) -> None:
         """Raises AssayError for an encoder, of which `what` is not computed."""
         if not self.card.decoder.shares_prefix:
-            raise AssayError(
-                f"{what}: model {self.card.slug!r} is an encoder; allowed: decoders (docs/limits.md)"
-            )
+            raise AssayError(f"{what}: model {self.card.slug!r} is an encoder; allowed: decoders")
 
     @functools.cached_property
     def template(self) -> ChatTemplate:

@@ -35,6 +35,10 @@ _ACTIVATIONS = {
 }
 
 
+# Finite: in a window, a position of the padding may see none that is there.
+_MASKED = -1e30
+
+
 class EncoderLayer(nnx.Module):
     """Parameters of a stack of layers, with a leading L."""
 
@@ -177,7 +181,7 @@ class Encoder(nnx.Module):
                 logits += self._on_distances(layer, q, k, relative, plain)
             logits *= (config.head_size * (1 + len(config.relative))) ** -0.5
             mask = self._mask(index, seen)[:, : x.shape[1] if not first else 1]
-            weights = jax.nn.softmax(jnp.where(mask, logits, -jnp.inf)).astype(v.dtype)
+            weights = jax.nn.softmax(jnp.where(mask, logits, _MASKED)).astype(v.dtype)
             mixed = jnp.einsum("NCTS,NCSH->NCTH", weights, v, **F32)
             mixed = mixed.swapaxes(0, 1).swapaxes(1, 2)
             mixed = mixed.reshape(*mixed.shape[:2], -1)

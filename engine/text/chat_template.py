@@ -363,7 +363,7 @@ def encode(
     *,
     special: bool = False,
 ) -> list[list[int]]:
-    """Token ids of texts or of pairs of texts, with the `special` tokens that the tokenizer adds or without.
+    """Token ids of texts, or of pairs, with the `special` tokens that the tokenizer adds or not.
 
     Raises AssayError where a regular expression of the tokenizer gives up on a text.
     """

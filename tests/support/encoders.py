@@ -37,7 +37,10 @@ _SHAPE = {
     "num_labels": 1,
     "layer_norm_eps": 0.02,  # an epsilon that acts
 }
-_DISTIL = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48}
+_DISTIL = {
+    **{"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "vocab_size": 64},
+    **{"max_position_embeddings": 256, "num_labels": 1},
+}
 _DEBERTA = {
     **{"relative_attention": True, "position_buckets": 8, "max_relative_positions": -1},
     **{"pos_att_type": ["p2c", "c2p"], "share_att_key": True, "norm_rel_ebd": "layer_norm"},
@@ -63,7 +66,7 @@ FAMILIES = {
     "roberta": lambda **more: RobertaConfig(**{**_SHAPE, "type_vocab_size": 1, **more}),
     "xlm-roberta": lambda **more: XLMRobertaConfig(**{**_SHAPE, "type_vocab_size": 1, **more}),
     "bert": lambda **more: BertConfig(**{**_SHAPE, **more}),
-    "distilbert": lambda **more: DistilBertConfig(**{**_SHAPE, **_DISTIL, **more}),
+    "distilbert": lambda **more: DistilBertConfig(**{**_DISTIL, **more}),
     "modernbert": lambda **more: ModernBertConfig(**{**_SHAPE, **_MODERN, **more}),
     "modernbert, mean": lambda **more: ModernBertConfig(
         **{**_SHAPE, **_MODERN, "classifier_pooling": "mean", **more}
@@ -78,7 +81,9 @@ def build(name: str, **more) -> PreTrainedModel:
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             scale = 1.2 / parameter.shape[-1] ** 0.5 if parameter.ndim > 1 else 0.3
-            scale = 1.0 if "embedding" in key or "embeddings" in key else scale
+            if any(part in key for part in ("query", "key_proj", "key.", "q_lin", "k_lin", "Wqkv")):
+                scale *= 3  # attention that looks at few positions
+            scale = 1.0 if "embedding" in key else scale
             parameter.copy_(torch.randn(parameter.shape) * scale)
             if key.endswith("weight") and parameter.ndim == 1:  # of norms
                 parameter.add_(1)
