@@ -63,8 +63,8 @@ def _read() -> str:
         "sweeps, lists, text mode, search and lens."
     )
     encoders = (
-        f"Encoders (model_type): {', '.join(hf_encoders.FAMILIES)}; with a classifier of one row or "
-        "several: sweeps, lists and text mode; no search and no lens."
+        f"Encoders (model_type): {', '.join(hf_encoders.FAMILIES)}; with a classifier of one row "
+        "or several: sweeps, lists and text mode; no search and no lens."
     )
     read = [*textwrap.wrap(decoders, 100), *textwrap.wrap(encoders, 100)]
     return "\n".join([*read, "Heads", *aligned([*HEAD_KINDS.items()])])

@@ -141,8 +141,8 @@ def architecture(hf: Json) -> str:
         [nearest] = difflib.get_close_matches(str(named), known, 1, cutoff=0)
         raise AssayError(
             f"config.json: unknown architecture {short(named)}; the nearest that is read: "
-            f"{nearest!r}; families: {', '.join(FAMILIES | hf_encoders.FAMILIES)}; heads and what is "
-            "not read: docs/your-own-model.md"
+            f"{nearest!r}; families: {', '.join(FAMILIES | hf_encoders.FAMILIES)}; heads and what "
+            "is not read: docs/your-own-model.md"
         )
     return named
 

@@ -30,7 +30,7 @@ TRL = (
     "{{ messages[0]['content'] + messages[1]['content'] }}"
     "{% if not messages[1]['content'].endswith(eos_token) %}{{ eos_token }}{% endif %}"
 )
-PAIR_END = "␟"  # the sign of a unit separator: ends the first of a tokenizer's pair of texts
+PAIR_END = "␝"  # the sign of a group separator: ends the first of a tokenizer's pair of texts
 # How encoders read a prompt and a reply: each tokenised by itself, with the tokenizer's separators.
 PAIR = (
     "{% if messages | map(attribute='role') | list != ['user', 'assistant'] %}{{ raise_exception("
