@@ -153,9 +153,9 @@ def choose_step(
         return settings.step_size or known or 0
     rows = [group[0].rows for group in same_models]
     positions = 1 + max(len(each.prompt.suffix) for each in rows)
-    model = Model.of([job.checkpoint for job in same_models[0]])
-    if any(each.any_length for each in rows) or not model.config.shares_prefix:
+    if any(each.any_length for each in rows):
         positions = SHORT
+    model = Model.of([job.checkpoint for job in same_models[0]])
     longest = max(each.context for each in rows)
     work = SweepWork(prefix=longest, own=positions, self_check=settings.self_check)
     try:
@@ -190,9 +190,7 @@ def refusals(
             continue
         work = SweepWork(
             prefix=max(each.context for each in rows),
-            own=min(each.shortest_candidate for each in rows)
-            if model.config.shares_prefix
-            else SHORT,
+            own=min(each.shortest_candidate for each in rows),
             step_size=step,
             self_check=max(
                 min(settings.self_check, len(r), r.checked_at_once) + len(r.baseline) for r in rows
