@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from engine.errors import AssayError
-from engine.models.encoder_config import NetworkConfig
+from engine.models.encoder_config import EncoderConfig, NetworkConfig
 from engine.types import dimensions
 
 # Logical axis letter (engine/types.py) -> mesh axis; other axes are replicated.
@@ -62,7 +62,7 @@ def with_whole_kv_heads(mesh: Mesh, config: NetworkConfig) -> NetworkConfig:
     4 heads on 8 devices become 8, and every device holds one of them.
     """
     heads = math.lcm(config.num_kv_heads, mesh.shape["model"])
-    if heads == config.num_kv_heads:
+    if heads == config.num_kv_heads or isinstance(config, EncoderConfig):
         return config
     return dataclasses.replace(config, num_kv_heads=heads)
 

@@ -51,8 +51,9 @@ _WHOLE = {
 }
 # ModernBERT has several matrices in one tensor, one after another.
 _QKV, _UP_GATE = (("q", "NH"), ("k", "NH"), ("v", "NH")), (("up", "F"), ("gate", "F"))
-_FUSED = {name: ("attn.Wqkv", _QKV) for name in "qkv"} | {
-    name: ("mlp.Wi", _UP_GATE) for name in ("up", "gate")
+_FUSED: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    **{name: ("attn.Wqkv", _QKV) for name in "qkv"},
+    **{name: ("mlp.Wi", _UP_GATE) for name in ("up", "gate")},
 }
 
 
@@ -71,18 +72,16 @@ def encoder_rules(config: EncoderConfig) -> tuple[Rule, ...]:
         *(() if "p2c" in config.relative and not config.relative_shared else ["pos_query"]),
     }
     rules = []
-    for of_layer, table in ((True, _OF_LAYER), (False, _WHOLE)):
-        place = "layers.{l}." if of_layer else ""
+    for place, table in (("layers.{l}.", _OF_LAYER), ("", _WHOLE)):
         for name in (name for name in table if name not in absent):
             parameter = f"decoder.{place.replace('{l}.', '')}{name}"
             module, blocks = _FUSED[name] if config.gated and name in _FUSED else (name, ())
-            part = {"part": name, "blocks": blocks} if blocks else {}
-            for kind, end, layout in zip(
-                ("weight", "bias"), ("", "_bias"), table[name], strict=True
-            ):
-                if layout and (kind == "weight" or config.biases):
-                    key = f"model.{place}{module}.{kind}"
-                    rules.append(Rule(key, layout, parameter + end, **part))
+            of_weight, of_bias = table[name]
+            part = name if blocks else ""
+            key = f"model.{place}{module}"
+            rules.append(Rule(f"{key}.weight", of_weight, parameter, part, blocks))
+            if of_bias and config.biases:
+                rules.append(Rule(f"{key}.bias", of_bias, f"{parameter}_bias"))
     return tuple(rules)
 
 

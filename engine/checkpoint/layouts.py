@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import AssayError
-from engine.models.encoder_config import NetworkConfig
+from engine.models.encoder_config import EncoderConfig, NetworkConfig
 from engine.types import dimensions
 
 
@@ -229,7 +229,7 @@ def decoder_rules(config: NetworkConfig, keys: Iterable[str] = ()) -> tuple[Rule
 
     Those of an encoder, if the config is of one.
     """
-    if not config.shares_prefix:
+    if isinstance(config, EncoderConfig):
         from engine.checkpoint.encoder_layouts import encoder_rules  # few models are encoders
 
         return encoder_rules(config)

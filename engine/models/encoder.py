@@ -10,7 +10,7 @@ layer. Axis letters are those of `engine/types.py`.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,11 +22,12 @@ from jaxtyping import Array, Bool, Float, Int
 from engine.models.config import Rope, inverse_frequencies
 from engine.models.encoder_config import EncoderConfig
 from engine.models.heads import HeadConfig, Readout
-from engine.models.layer import F32, Angles, Index, Residual, layer_norm, rotate, zeros
+from engine.models.layer import F32, Angles, Index, Param, Residual, layer_norm, rotate, zeros
 from engine.models.reward_model import RewardModels
 from engine.types import Candidates
 
-_ACTIVATIONS = {
+Activation = Callable[[Array], Array]
+_ACTIVATIONS: dict[str, Activation] = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
@@ -41,6 +42,11 @@ _MASKED = -1e30
 
 class EncoderLayer(nnx.Module):
     """Parameters of a stack of layers, with a leading L."""
+
+    o: Param
+    up: Param
+    gate: Param
+    down: Param
 
     def __init__(self, config: EncoderConfig, dtype: jnp.dtype):
         made = functools.partial(_made, self, config, dtype)
@@ -64,6 +70,10 @@ class Encoder(nnx.Module):
 
     `stacks` hold the layers' parameters, as a decoder's do.
     """
+
+    pooler: Param
+    projection: Param
+    projection_bias: Param
 
     def __init__(self, config: EncoderConfig, dtype: jnp.dtype, *, platform: str):
         self.config, self.platform = config, platform
@@ -159,7 +169,7 @@ class Encoder(nnx.Module):
         relative: Float[Array, "_ D"] | None,
         plain: bool,
         first: bool = False,
-    ) -> Residual:
+    ) -> Float[Array, "C U D"]:
         """The residual stream after one layer: of all positions, or of the `first` alone."""
         config = self.config
         written_out = len(self.stacks) == config.num_layers

@@ -44,7 +44,8 @@ class EncoderConfig:
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
 
     # What rooms that plan and restore ask of a decoder.
-    norm, norm_offset, parallel, experts, shares_prefix = "none", False, False, 0, False
+    norm, norm_offset, parallel, shares_prefix = "none", False, False, False
+    experts = experts_per_token = 0
 
     def __post_init__(self) -> None:
         if self.separator is not None and self.token_types < 2:

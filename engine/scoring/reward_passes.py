@@ -190,8 +190,8 @@ class RewardScorer:
             if ids is not None:
                 room = padded_length(len(ids)) - len(ids)  # few lengths: each is compiled anew
                 behind = self.prefill(PromptIds(prompt="", prefix=ids, suffix=()), room)
-            where = numbers, self.mesh, self.step_size
-            in_steps(*self._pass(behind, buckets), *where, advance, on_step)
+            step, taken = self._pass(behind, buckets)
+            in_steps(step, taken, numbers, self.mesh, self.step_size, advance, on_step)
         return self.by_model(numbers)
 
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:

@@ -150,8 +150,11 @@ class ChatTemplate:
         """Token ids of rendered conversations under the BOS policy."""
         if self.policy.newlines == "trim":
             texts = [self.trimmed(text) for text in texts]
-        parts = [text.partition(PAIR_END)[::2] for text in texts] if self.is_pair else texts
-        encoded = encode(self.tokenizer, parts, special=self.policy.bos == "double")
+        special = self.policy.bos == "double"
+        if self.is_pair:
+            parts = [text.partition(PAIR_END) for text in texts]
+            return encode(self.tokenizer, [(a, b) for a, _, b in parts], special=special)
+        encoded = encode(self.tokenizer, texts, special=special)
         if self.policy.bos not in ("none", "single"):
             return encoded
         bos = self.tokenizer.bos_token_id
