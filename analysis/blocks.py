@@ -34,6 +34,28 @@ class Text:
 
 
 @dataclasses.dataclass(frozen=True)
+class Reading:
+    """A reply in pieces, coloured by the reward that it would have if it ended behind each.
+
+    Attributes:
+      label: what it is, in front.
+      pieces: text and reward.
+      low: the reward without colour.
+      high: the reward in full colour.
+    """
+
+    kind: ClassVar[str] = "reading"
+    label: str
+    pieces: Sequence[tuple[str, float]]
+    low: float
+    high: float
+
+    def strength(self, reward: float) -> float:
+        """Share of the full colour."""
+        return (reward - self.low) / ((self.high - self.low) or 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
 class Picture:
     """A figure of the report.
 
@@ -116,7 +138,7 @@ class Files:
 
 
 _SHOWN = (Picture, Rows, SideBySide)  # what makes a section more than words
-Block: TypeAlias = Heading | Text | Picture | Rows | SideBySide | Folded | Under | Files
+Block: TypeAlias = Heading | Text | Reading | Picture | Rows | SideBySide | Folded | Under | Files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

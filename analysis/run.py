@@ -47,6 +47,8 @@ class Run:
       conversations: (list, slug) -> its `Result` over that list of conversations.
       searches: path of a search for sequences -> its `Result`.
       probes: (list, slug) -> its `Result` over the edited replies of that list of conversations.
+      running: (list, slug) -> its `Result` over the replies of its worst pairs of that list, each
+        cut behind some of its words.
       appended: (slug, prompt id) -> its `Result` over the vocabulary behind a reply start: what
         `results` does not hold, nor `prompts` its prompt.
       repeated: (list, slug, prompt id) -> its `Result` over repeated tokens behind a reply start.
@@ -67,6 +69,7 @@ class Run:
     _runs: Mapping[epath.Path, RunFolder]
     _vocabularies: Mapping[str, tuple[RunFolder, str]]  # slug -> run, and path in it
     probes: Mapping[tuple[str, str], Result] = dataclasses.field(default_factory=dict)
+    running: Mapping[tuple[str, str], Result] = dataclasses.field(default_factory=dict)
     _cache: Cache = dataclasses.field(default_factory=Cache, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -222,6 +225,14 @@ class Run:
         The first label of each is the name of its edit (`analysis.words.edits`).
         """
         return self._side_by_side(name, self.probes)
+
+    def running_scores(self, name: str, model: str) -> pl.DataFrame:
+        """A list's replies that a model judges worst, cut, and its rewards in the column `model`.
+
+        In the order of the list, of a reply from its first cut to its end.
+        """
+        result = self.running[name, model]
+        return self._side_by_side(schema.running_list(name, model), {(result.items, model): result})
 
     def _side_by_side(self, name: str, every: Mapping[tuple[str, str], Result]) -> pl.DataFrame:
         results = {model: r for (list_name, model), r in every.items() if list_name == name}
@@ -382,6 +393,7 @@ def load(
         checks.shared_conversations(runs, (r for r in conversations if r.items == name))
     by_list = {(str(r.items), r.model): r for r in conversations}
     probes = {key: r for key, r in by_list.items() if key[0].endswith(schema.PROBES)}
+    running = {key: r for key, r in by_list.items() if key[0].endswith(schema.RUNNING)}
     lists = {
         kind: {(str(r.items), r.model, r.prompt): r for r in by_kind[kind]} for kind in by_kind
     }
@@ -397,8 +409,14 @@ def load(
         items=lists[schema.ITEMS_DIR],
         logprobs=tokens[schema.LOGPROBS_DIR],
         item_logprobs=lists[schema.ITEM_LOGPROBS_DIR],
-        conversations={key: r for key, r in by_list.items() if key not in probes},
+        conversations={
+            key: r for key, r in by_list.items() if key not in probes and key not in running
+        },
         probes={(name.removesuffix(schema.PROBES), m): r for (name, m), r in probes.items()},
+        running={
+            (name.removesuffix(schema.running_list("", m)), m): r
+            for (name, m), r in running.items()
+        },
         searches=contents.searches,
         appended={(r.model, r.prompt): r for r in behind if r.kind == schema.SCORES_DIR},
         repeated={

@@ -5,8 +5,9 @@
     paper   text, chat template, tokenise, right-padded batches of 32   (transformers, torch)
     cached  K/V cache of the prefix, expanded to each batch             (transformers, torch)
     assay   the engine's scorer and its host loop                       (JAX)
+    behind  assay again, every token behind the start of a reply        (JAX)
 
-All three are float32 on all cores. They take turns, and ratios are computed within each round, so
+All are float32 on all cores. They take turns, and ratios are computed within each round, so
 that other load on the machine affects all of them. Assay's arithmetic stands beside that of its
 matrix products alone. The command fails if the rewards differ. About 3 minutes on two cores.
 """
@@ -39,7 +40,10 @@ from engine.mesh import build_mesh
 from engine.models import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
+from engine.text.chat_template import with_reply_start
 from engine.types import PromptIds
+
+_REPLY_START = "It was good from the first scene to the last, and I would see it again."
 
 
 class AssayWay:
@@ -126,8 +130,11 @@ def run(chosen: argparse.Namespace) -> bool:
     network = peers.RewardNetwork(folder)
     paper = peers.PaperWay(network, folder, prompt.prompt)
     cached = fastest_cached(network, prompt, ids[:512], chosen.batches)
-    ways: dict[str, Way] = {"paper": paper, "cached": cached, "assay": assay}
+    started = checkpoint.template.split(with_reply_start(PROMPTS[chosen.prompt], _REPLY_START))
+    behind = AssayWay(checkpoint, started, chosen.step_size)
+    ways: dict[str, Way] = {"paper": paper, "cached": cached, "assay": assay, "behind": behind}
     wanted = {"paper": chosen.paper, "cached": chosen.cached, "assay": len(ids)}
+    wanted["behind"] = len(ids)
     counts = {name: min(count, len(ids)) for name, count in wanted.items()}
     rewards: dict[str, np.ndarray] = {}
 
@@ -138,12 +145,18 @@ def run(chosen: argparse.Namespace) -> bool:
     rates = {name: counts[name] / np.array(seconds[name]) for name in ways}
     print(f"\n{rate_table(rates, counts)}")
     positions = 1 + len(prompt.suffix)
-    reached = np.median(rates["assay"]) * flops.response(decoder, positions, len(prompt.prefix))
+    work = flops.response(decoder, positions, len(prompt.prefix))
+    reached = np.median(rates["assay"]) * work
+    more = flops.response(decoder, 1 + len(started.suffix), len(started.prefix)) / work
     alone = matmul_rate(decoder, chosen.step_size, positions, "float32")
     print(
         f"\nassay reaches {reached / 1e9:,.0f} GFLOP/s, {reached / alone:.0%} of its matrix "
         f"products alone; a sweep of {vocabulary:,} tokens takes "
         + ", ".join(f"{name} {vocabulary / np.median(rates[name]):,.0f} s" for name in ways)
+        + f"\nbehind a reply (prefix of {len(started.prefix)} positions) it does "
+        + "{} ({}) of that arithmetic a second".format(
+            *spread(rates["behind"] / rates["assay"] * more, "{:.2f}")
+        )
     )
     return agree(rewards, paper.round_trips(ids[: counts["paper"]], prompt))
 

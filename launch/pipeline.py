@@ -19,7 +19,7 @@ from engine.lists.files import ConversationList
 from engine.settings import AUTO, LogprobSettings, SweepSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_rewards
-from launch.common import inputs, scoring, text
+from launch.common import inputs, scoring, text, worst_pairs
 
 Work = TypeVar("Work")
 Say = Callable[[str], None]  # prints a line of progress
@@ -106,6 +106,10 @@ def judge(work: Scored, say: Say) -> None:
     work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=listed[:3])
     slugs = [model.card.slug for model in work.models]
     inputs.record(listed, work.run, slugs)
+    for model in work.models:
+        cut = worst_pairs.cut_replies(listed, work.run, model.card.slug)
+        if cut is not None:
+            work.new += sweep_rewards([model], *where, items=cut[:3])
     if work.probes is not None:
         work.new += sweep_rewards(work.models, *where, items=work.probes[:3])
         inputs.record(work.probes, work.run, slugs)

@@ -138,17 +138,25 @@ def _drawn(study: Study) -> Iterator[Block]:
 def findings(moments: pl.DataFrame) -> Iterator[Finding]:
     """How many distributions are skewed to which side, each beyond chance."""
     certain, skew = significant(moments), pl.col("skewness")
-    sides = {"high": certain.filter(skew > 0).height, "low": certain.filter(skew < 0).height}
-    if certain.height:
-        said = " and ".join(f"{n} towards {side} rewards" for side, n in sides.items() if n)
-        slight = certain.filter(skew.abs() < _SLIGHT).height
-        skewed = part_of(certain.height, moments.height, "distribution")
-        text = (
-            f"{skewed[0].upper()}{skewed[1:]} (one per model and prompt) "
-            f"{'have' if certain.height > 1 else 'has'} a longer tail: {said}"
-            f"{f'; {slight} of them slightly' if slight else ''}."
-        )
-        yield Finding(text=text, picture="distributions")
+    counts = {"high": certain.filter(skew > 0).height, "low": certain.filter(skew < 0).height}
+    sides = {side: n for side, n in counts.items() if n}
+    if not sides:
+        return
+    tails = " and ".join(
+        f"{n} " * (len(sides) > 1) + f"towards {side} rewards" for side, n in sides.items()
+    )
+    slight = certain.filter(skew.abs() < _SLIGHT).height
+    every = slight == certain.height
+    skewed = part_of(certain.height, moments.height, "distribution")
+    which = f"{skewed[0].upper()}{skewed[1:]} (one per model and prompt)"
+    one = moments.height == 1
+    text = (
+        f"{'The distribution of rewards' if one else which} "
+        f"{'have' if certain.height > 1 else 'has'} a {'slightly ' * every}longer tail"
+        f"{':' * (len(sides) > 1)} {tails}"
+        f"{f', {slight} of them only slightly' if slight and not every else ''}."
+    )
+    yield Finding(text=text, picture="distributions")
 
 
 ANALYSIS = Analysis(

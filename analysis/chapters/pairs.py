@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text
+from analysis.blocks import Block, Finding, Folded, Heading, Picture, Reading, Text
 from analysis.charts.clouds import clouds
 from analysis.charts.estimates import estimates
 from analysis.charts.histograms import histograms
@@ -19,6 +20,7 @@ from analysis.measures.pairs import (
     PAIRS,
     SECOND,
     SECTION,
+    SIDES,
     WORST,
     accuracies,
     between,
@@ -32,6 +34,10 @@ from analysis.study import Analysis, Study, Table, Tables, table
 from engine.runs import schema, storage
 
 _NONE = "No list with prompts of its own was scored."
+_COLOURED = (
+    "Each piece is coloured by the reward if the reply ended behind it, on one scale for both: the "
+    "deeper, the higher. Point at a piece to read its reward."
+)
 _TO_READ, _TEXTS = 5, ("question", "chosen", "rejected")  # of the worst pairs of each model
 
 
@@ -138,9 +144,25 @@ def _read(study: Study) -> Iterator[Block]:
     yield Heading("Worst pairs", "those with the lowest margins")
     for row in lowest.filter(pl.col("rank") <= _TO_READ).iter_rows(named=True):
         title = f"{study.names[row['model']]}, {row['list']}, row {row['row']}"
-        texts = [Text(f"{key.capitalize()}: {row[key]}") for key in _TEXTS]
+        texts: list[Block] = [Text(f"{key.capitalize()}: {row[key]}") for key in _TEXTS]
+        if readings := _readings(study, row):
+            texts = [texts[0], *readings, Text(_COLOURED, "how")]
         yield Folded(f"{title}: margin {decimals(row['margin'])}", texts)
     yield from WORST.rows(lowest)
+
+
+# Any: cells of a table.
+def _readings(study: Study, row: Mapping[str, Any]) -> list[Reading]:
+    """Both replies of a row of `WORST`, coloured; none where they were not scored word by word."""
+    if (row["list"], row["model"]) not in study.run.running:
+        return []
+    cut = study.run.running_scores(row["list"], row["model"]).filter(row=row["row"])
+    rewards, pieces = cut[row["model"]], dict[str, list[tuple[str, float]]]()
+    for side, messages, reward in zip(cut["side"], cut["messages"], rewards, strict=True):
+        before = sum(len(text) for text, _ in pieces.get(side, []))
+        pieces.setdefault(side, []).append((messages[-1]["content"][before:], reward))
+    ends = min(rewards, default=0.0), max(rewards, default=0.0)
+    return [Reading(side.capitalize(), pieces[side], *ends) for side in SIDES if side in pieces]
 
 
 def _told(study: Study) -> Iterator[Finding]:

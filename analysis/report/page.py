@@ -207,6 +207,7 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         *run.appended.values(),
         *run.conversations.values(),
         *run.probes.values(),
+        *run.running.values(),
     ]
     folders = {result.run for result in results}
     paths = len({folder.name for folder in folders}) < len(folders)

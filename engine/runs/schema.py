@@ -11,6 +11,8 @@
     run/conversations/<list>/list.parquet   conversations that have prompts of their own
     run/conversations/<list>/model=<slug>/
     run/conversations/<list>.probes/        the list's replies, edited, as a list of its own
+    run/conversations/<list>.<slug>.running/   replies of the pairs that a model judges worst, each
+                                            cut behind some of its words, as a list of its own
     run/conversation_logprobs/<list>/model=<slug>/
     run/conversations/<list>/model=<slug>-rendered.txt   the first row as the model reads it
 
@@ -50,6 +52,7 @@ HUMANS = "humans.parquet"
 LIST = "list.parquet"
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
 PROBES = ".probes"  # ends the name of the list of a list's edited replies
+RUNNING = ".running"  # and that of a list's worst replies, cut behind some of their words
 # In a prompt's text, before its reply start: a reply that is begun, behind which rows are scored.
 REPLY_START = "␟"
 # Of a model's entry in run.json: the two language models, form and beta of implicit rewards.
@@ -252,6 +255,11 @@ def repeated_group(items: str) -> str:
     """The group of such a list; "" for another list."""
     match = re.fullmatch(rf"repeated-({'|'.join(REPEATED)})-[0-9a-f]{{8}}", items)
     return match[1] if match else ""
+
+
+def running_list(items: str, model: str) -> str:
+    """Name of the list of the replies that `model` judges worst, cut behind some of their words."""
+    return f"{items}.{model}{RUNNING}"
 
 
 def prompt_in_form(prompt: str, form: str) -> str:

@@ -75,9 +75,9 @@ def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None
     listed = files.read_conversations(path, given.column, "" if sweeps else flag, shared)
     if listed is not None and given.name is not None:
         listed = listed._replace(name=given.name)
-    if listed is not None and listed.name.endswith(schema.PROBES):
+    if listed is not None and listed.name.endswith((schema.PROBES, schema.RUNNING)):
         raise AssayError(
-            f"list {listed.name!r}: such names are of edited replies (--probes); give it another "
+            f"list {listed.name!r}: such names are of edited and of cut replies; give it another "
             "--name"
         )
     return listed

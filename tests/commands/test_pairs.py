@@ -385,7 +385,12 @@ def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
         margins[number + 1] = model[1](row["chosen"]) - model[1](row["rejected"])
     assert listed["accuracy"] == np.mean(np.array([*margins.values()]) > 0)
     assert listed["margin"] == pytest.approx(np.mean([*margins.values()]), abs=1e-4)
-    assert [row["row"] for row in listed["worst"]] == sorted(margins, key=lambda row: margins[row])
+    by_margin = sorted(margins, key=lambda row: margins[row])
+    assert [row["row"] for row in listed["worst"]] == by_margin
+    cut = analysis.load(tmp_path / "run").running_scores("trl", model[0].card.slug)
+    assert cut["row"].unique(maintain_order=True).to_list() == by_margin[:3]
+    for messages, reward in cut.select("messages", model[0].card.slug).iter_rows():
+        assert reward == pytest.approx(model[1](messages), abs=1e-4)
     path = source('{"chosen": "love", "rejected": "war"}\n', "texts.jsonl")
     done = command("report", model[0].path, f"--items={path}", f"--out={tmp_path}")
     assert done.code == 2 and "'prompt'" in done.err[-1]

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import analysis
+from analysis import blocks
 from analysis.chapters import calibration, pair_features
 from analysis.chapters import pairs as chapter
 from analysis.measures import pairs
@@ -47,6 +48,24 @@ def test_accuracy_is_counted_by_label_and_a_tie_is_wrong(judged):
     kinds = [("bad", 1, 0.0, 1), ("good", 2, 0.5, 0), ("(none)", 2, 1.0, 0)]
     assert found[:4] == [every, *(("kind", *kind) for kind in kinds)]
     assert table["margin"][0] == pytest.approx(-0.05)
+
+
+def test_the_worst_pairs_are_coloured_by_the_reward_so_far(judged, study_of):
+    run = judged([("p", "so good", "bad", {})] * 2, [-1.0, 1.0])
+    texts, sides = ["so", "so good", "bad"], ["chosen", "chosen", "rejected"]
+    table = runs.list_of([("p", text, "", {}) for text in texts]).filter(side="chosen")
+    own = {"side": pl.Series(sides), "row": pl.lit(1, pl.UInt32)}
+    table = table.with_columns(conversation_id=pl.int_range(3, dtype=pl.UInt32), **own)
+    runs.add_conversations(run.folders[0], schema.running_list("own", "m"), table, {"m": [2, 0, 1]})
+    section = chapter.ANALYSIS.section(study_of(analysis.load(run.folders[0]), chapter))
+    folded = [b for b in section.blocks if isinstance(b, blocks.Folded)]
+    read, plain = ([b for b in one.blocks if isinstance(b, blocks.Reading)] for one in folded)
+    assert [(one.label, one.pieces) for one in read] == [
+        ("Chosen", [("so", 2.0), (" good", 0.0)]),
+        ("Rejected", [("bad", 1.0)]),
+    ]
+    assert [read[0].strength(reward) for _, reward in read[0].pieces] == [1.0, 0.0]
+    assert not plain
 
 
 def test_sections_are_weighted_as_rewardbench_weighs_its_subsets(judged, rng):
