@@ -25,7 +25,7 @@ from engine.convert.hf_values import (
 )
 from engine.errors import AssayError, malformed
 from engine.models.config import DecoderConfig, Rope
-from engine.models.encoder_config import EncoderConfig
+from engine.models.encoder_config import NetworkConfig
 from engine.models.heads import OutputConfig
 
 # Attributes of a model with images that its text does not depend on.
@@ -54,7 +54,7 @@ def text_model(hf: Json) -> Json:
 
 
 @malformed("config.json")
-def network_config(hf: Json) -> DecoderConfig | EncoderConfig:
+def network_config(hf: Json) -> NetworkConfig:
     """Reads the decoder or the encoder from a parsed config.json; raises as `decoder_config`."""
     if not is_encoder(hf):
         return decoder_config(hf)
@@ -116,7 +116,7 @@ def is_language_model(hf: Json) -> bool:
     return architecture(hf) in LANGUAGE_MODELS
 
 
-def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
+def output_config(hf: Json, decoder: NetworkConfig) -> OutputConfig:
     """Reads a language model's output head from a parsed config.json."""
     cap = "final_logit_softcapping"
     if hf["model_type"] == "gemma2" and cap not in hf:

@@ -15,7 +15,6 @@ from engine.convert.hf_families import REWARDS
 from engine.convert.hf_values import Json, number, positive
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
 from engine.models.encoder_config import NetworkConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import schema
@@ -215,7 +214,6 @@ def _language(
     tokenizer: PreTrainedTokenizerBase,
     reward: str,
 ) -> HeadPlan:
-    assert isinstance(decoder, DecoderConfig)  # classes of language models are decoders
     config = output_config(hf, decoder)
     norm = layouts.norm_rules(decoder)
     rules = norm if config.tied else (*norm, layouts.LM_HEAD)

@@ -181,20 +181,22 @@ class Encoder(nnx.Module):
             h = x
             if config.pre_norms:  # ModernBERT's first layer reads the normed embeddings
                 h = jnp.where(index == 0, x, self._norm(layer, x, "attention_norm"))
-            names = [["q"], ["k"], ["v"]] if plain else [["q"], ["k", "v"]] if first else [[*"qkv"]]
-            read = [h[:, :1] if first and one == ["q"] else h for one in names]
-            q, k, v = (part for each in map(self._heads, [layer] * 3, names, read) for part in each)
+            if plain:
+                [q], [k], [v] = (self._heads(layer, name, h) for name in "qkv")
+            elif first:
+                [q], (k, v) = self._heads(layer, "q", h[:, :1]), self._heads(layer, "kv", h)
+            else:
+                q, k, v = self._heads(layer, "qkv", h)
             q, k = self._rotated(index, q), self._rotated(index, k)
-            q, k, v = (part.swapaxes(1, 2).swapaxes(0, 1) for part in (q, k, v))  # [N, C, T, H]
+            q, k, v = (jnp.einsum("CTNH->NCTH", part) for part in (q, k, v))
             logits = jnp.einsum("NCTH,NCSH->NCTS", q, k, **F32)
             if relative is not None:
                 logits += self._on_distances(layer, q, k, relative, plain)
             logits *= (config.head_size * (1 + len(config.relative))) ** -0.5
-            mask = self._mask(index, seen)[:, : x.shape[1] if not first else 1]
+            mask = self._mask(index, seen)[:, : q.shape[2]]
             weights = jax.nn.softmax(jnp.where(mask, logits, _MASKED)).astype(v.dtype)
             mixed = jnp.einsum("NCTS,NCSH->NCTH", weights, v, **F32)
-            mixed = mixed.swapaxes(0, 1).swapaxes(1, 2)
-            mixed = mixed.reshape(*mixed.shape[:2], -1)
+            mixed = jnp.einsum("NCTH->CTNH", mixed).reshape(len(x), q.shape[2], -1)
             x = x[:, :1] if first else x
             x = x + _product("CTE,ED->CTD", mixed, layer.o, getattr(layer, "o_bias", None))
             x = x if config.pre_norms else self._norm(layer, x, "attention_norm")
@@ -265,7 +267,7 @@ class Encoder(nnx.Module):
 
     def _norm(self, owner: Any, x: Array, name: str) -> Array:
         weight = getattr(owner, name)[...].astype(jnp.float32)
-        bias = getattr(owner, f"{name}_bias")[...] if self.config.biases else jnp.zeros(1)
+        bias = getattr(owner, f"{name}_bias")[...] if self.config.biases else jnp.zeros_like(weight)
         return layer_norm(x, weight, bias, self.config.rms_eps)
 
 

@@ -377,7 +377,8 @@ def encode(
         if type(error).__name__ != "PanicException":  # of Rust, which Python cannot name
             raise
         if len(texts) > 1:  # find the one
-            return [ids for text in texts for ids in encode(tokenizer, [text], special=special)]
+            alone = (texts[at : at + 1] for at in range(len(texts)))
+            return [encode(tokenizer, one, special=special)[0] for one in alone]
         raise AssayError(
             f"tokenizer {tokenizer.name_or_path}: gives up on the text that ends with "
             f"{texts[0][-1][-_SHOWN:]!r} ({error}); leave it out"

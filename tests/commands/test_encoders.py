@@ -50,7 +50,7 @@ def test_identities_say_what_is_read_and_the_self_check_is_recorded(swept):
 
 
 def test_a_run_is_computed_again_by_the_plain_pass(swept, checkpoint, capsys):
-    assert verify.main([f"--run={swept}", f"--checkpoint={checkpoint.path}", "--json"]) == 0
+    assert verify.main([f"--run={swept}", f"--checkpoint={checkpoint.path}", "--rescore=4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
 
 
@@ -64,6 +64,7 @@ def test_a_reply_is_scored_token_by_token(checkpoint):
 
 def test_tokens_behind_a_reply_start_are_scored_by_their_ids(checkpoint):
     model = api.load(checkpoint)
+    assert isinstance(model, api.RewardModel)
     behind = model.sweep(PROMPT, after="a bad").sort("token_id")
     prefix = checkpoint.template.sequences(PROMPT, ["a bad"])[0][:-1]
     plain = model._scorer.plain_rewards([[*prefix, i, 3] for i in behind["token_id"]])[0]

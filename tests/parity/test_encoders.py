@@ -83,6 +83,17 @@ def test_rewards_of_an_encoder_are_those_of_torch(encoder_of, name, form, tokens
     FORMS[form](encoder_of(name), tokens)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["deberta-v3", "modernbert"])
+def test_in_float16_the_layers_are_a_loop_and_rewards_are_close(encoder_of, name):
+    pair = encoder_of(name)
+    looped = api.load(pair.checkpoint, mesh=parity.make_mesh(), dtype="float16")
+    prompt = encoders.prompt(pair.checkpoint, 20)
+    said = [(prompt, reply) for reply in REPLIES]
+    expected = encoders.outputs(pair.model, pair.checkpoint.tokenizer, said)[:, 0]
+    parity.assert_close(looped.score(prompt, REPLIES), expected, expected.std(), tolerance=0.05)
+
+
 def test_one_of_several_rows_is_the_reward_and_all_are_objectives(tmp_path):
     model = encoders.build("bert", num_labels=3)
     encoders.save(model, "bert", tmp_path / "hf")
