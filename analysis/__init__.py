@@ -23,20 +23,16 @@ A table needs no plotting library: figures load it when they are drawn.
 
 from analysis.chapters import CHAPTERS
 from analysis.chapters.agreement import kendall_matrix, spearman_matrix
-from analysis.chapters.blocs import blocs_table
 from analysis.chapters.distributions import moments_table, samples
-from analysis.chapters.explained import rsa_table
-from analysis.chapters.framing import framing_axis, framing_table
+from analysis.chapters.framing import framing_table
 from analysis.chapters.frequency import frequency_points, frequency_slopes
 from analysis.chapters.groups import group_words
 from analysis.chapters.humans import humans_kendall
 from analysis.chapters.items import items_top_bottom
 from analysis.chapters.logprobs import logprobs_items, logprobs_ratio, logprobs_rewards
-from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
-from analysis.chapters.sentiment import sentiment_slopes, valence_effects
+from analysis.chapters.sentiment import sentiment_slopes
 from analysis.chapters.sequences import sequence_traces, sequences_table
 from analysis.chapters.tokens import (
-    framed_logprobs,
     framing_ends,
     logprobs_ends,
     shared_top_bottom,
@@ -71,12 +67,9 @@ __all__ = [
     "Run",
     "RunError",
     "Study",
-    "blocs_table",
     "combined",
     "compute",
     "diff",
-    "framed_logprobs",
-    "framing_axis",
     "framing_ends",
     "framing_table",
     "frequency_points",
@@ -98,10 +91,6 @@ __all__ = [
     "logprobs_ratio",
     "logprobs_rewards",
     "moments_table",
-    "objectives_ends",
-    "objectives_spearman",
-    "objectives_table",
-    "rsa_table",
     "samples",
     "sentiment_points",
     "sentiment_slopes",
@@ -113,6 +102,5 @@ __all__ = [
     "side_by_side",
     "spearman_matrix",
     "top_bottom",
-    "valence_effects",
     "with_q",
 ]

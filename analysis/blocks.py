@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import polars as pl
 
-# Key, title, and kind: model, slug (model with its slug below), token, tokens (a list), text,
-# count, number, fixed (three decimals: correlations and the like), p, share or bool.
+# Key, title, and kind: model, slug (model with its slug below), token, text, count,
+# number, fixed (three decimals: correlations and the like), p, share or bool.
 Column: TypeAlias = tuple[str, str, str]
 _FOLDED_ABOVE = 6  # Rows.
 MOST_MARKS = 5  # Of the small chart beside a headline.

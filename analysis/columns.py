@@ -16,7 +16,6 @@ from engine.runs.schema import Columns
 _TYPES: dict[str, Any] = {  # Any: types of polars
     **dict.fromkeys(("number", "fixed", "p", "share"), pl.Float64),
     **dict.fromkeys(("model", "slug", "text", "token"), pl.String),
-    "tokens": pl.List(pl.String),
     "count": pl.Int64,
     "bool": pl.Boolean,
 }
@@ -28,7 +27,7 @@ class Column:
     """A column of a table."""
 
     key: str  # its name in the file
-    # How the page shows it: model, slug (model with its slug below), token, tokens, text, count,
+    # How the page shows it: model, slug (model with its slug below), token, text, count,
     # number, fixed (three decimals), p, share or bool; it gives the type, unless `dtype`.
     form: str = "text"
     title: str = ""  # its heading on the page; the key by default

@@ -112,6 +112,11 @@ def in_common(records: Sequence[Mapping[str, Any]], infos: Sequence[ModelInfo | 
     return f"They share {listed(said)}." if said and len(records) > 1 else ""
 
 
+def family(base: str | None) -> str | None:
+    """Name of a base model without its version: "Llama 3.1" is of the family "Llama"."""
+    return None if base is None else re.sub(r"[\s-]*v?\d[\w.]*$", "", base).strip() or base
+
+
 def _same(records: Sequence[Mapping[str, Any]], key: str) -> bool:
     values = {record.get(key) for record in records}
     return len(values) == 1 and None not in values

@@ -164,18 +164,15 @@ def significant(table: pl.DataFrame, q: str = "q") -> pl.DataFrame:
     return table.filter(pl.col(q) < ALPHA)
 
 
-def counted(
-    part: pl.DataFrame, value: str, above: str, below: str, and_below: str, zero: float = 0.0
-) -> str | None:
+def counted(part: pl.DataFrame, value: str, above: str, below: str, and_below: str) -> str | None:
     """In how many models an effect is sure, by its direction.
 
     Args:
       part: one row per model, with the column q.
       value: column of the effect.
-      above: what a value above `zero` means, such as "reward rises with valence".
+      above: what a value above 0 means, such as "reward rises with valence".
       below: what one below it means, such as "reward falls with valence".
       and_below: the same after "and", such as "falls".
-      zero: the value without an effect.
 
     Returns:
       Such as "reward rises with valence in 3 of 5 models and falls in 1"; None where no effect is
@@ -183,8 +180,8 @@ def counted(
     """
     known = part.filter(pl.col(value).is_not_nan() & pl.col(value).is_not_null()).height
     certain = significant(part)
-    up = certain.filter(pl.col(value) > zero).height
-    down = certain.filter(pl.col(value) < zero).height
+    up = certain.filter(pl.col(value) > 0).height
+    down = certain.filter(pl.col(value) < 0).height
     if up and down:
         return f"{above} in {part_of(up, known, 'model')} and {and_below} in {down}"
     if not up and not down:
@@ -192,16 +189,15 @@ def counted(
     return f"{above if up else below} in {part_of(up or down, known, 'model')}"
 
 
-def unclear(table: pl.DataFrame, what: str, q: str = "q") -> str:
+def unclear(table: pl.DataFrame, what: str) -> str:
     """That no row of `table` is significant; "" where one is, or none has a q.
 
     Args:
-      table: one row per test.
+      table: one row per test, with the column q.
       what: what is tested, in the plural, such as "slopes".
-      q: name of the column of q.
     """
-    known = table[q].fill_nan(None).drop_nulls().to_numpy()
-    if not len(known) or significant(table, q).height:
+    known = table["q"].fill_nan(None).drop_nulls().to_numpy()
+    if not len(known) or significant(table).height:
         return ""
     lowest = q_value(float(known.min()))
     return f"None of {len(known)} {what} is significant (lowest {lowest})."

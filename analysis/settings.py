@@ -7,30 +7,18 @@ from engine.errors import AssayError
 from engine.settings import check_choice, check_integer, check_switch, is_number, setting
 
 _SWITCHES = (
-    "shared_trim",
-    "shared_fold_case",
-    "shared_round_trip",
     "shared_ends",
     "humans_in_median",
 )
 _MATCH_TRIM = ("auto", "always", "never")
 _FREQUENCY_JOIN = ("forms", "paper")
-_FILES = ("afinn", "frequency", "bing", "identity", "categories", "questions")
+_FILES = ("afinn", "frequency", "identity", "categories", "questions")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """Choices of the analyses."""
 
-    shared_trim: bool = setting(
-        "Treat tokens of two models as the same if their strings differ only in outer spaces. "
-        "False: only equal strings are the same, as in the paper.",
-        False,
-    )
-    shared_fold_case: bool = setting("Treat tokens that differ only in case as the same.", False)
-    shared_round_trip: bool = setting(
-        "Share only tokens whose text gives the same token in every model.", False
-    )
     shared_ends: bool = setting(
         "Also list top and bottom tokens on the shared vocabulary: of each model, and of the sum "
         "and difference of the two prompts of `framing` (the paper's Tables A7-A9).",
@@ -49,7 +37,6 @@ class Options:
         '"paper": head words; a word counts once per part of speech.',
         "forms",
     )
-    bing: str = setting("Bing Liu lexicon (word, sentiment); empty: skip that analysis.", "")
     identity: str = setting("CSV of more identity terms (word, group, axis, stem).", "")
     categories: str = setting(
         "CSV of words (word, category, and scale if several); empty: the built-in list.", ""

@@ -9,7 +9,6 @@ from analysis.chapters import (
     calibration,
     categories,
     distributions,
-    explained,
     framing,
     frequency,
     groups,
@@ -18,7 +17,6 @@ from analysis.chapters import (
     lens,
     logprobs,
     model_list,
-    objectives,
     pair_features,
     pairs,
     policies,
@@ -34,7 +32,7 @@ from analysis.study import Analysis
 # of its headlines, and in which tables are made: an analysis may read the tables of those before.
 GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
     ("words", "Words", (tokens.ANALYSIS, appended.ANALYSIS, framing.ANALYSIS)),
-    ("models-compared", "Models", (agreement.ANALYSIS, explained.ANALYSIS)),
+    ("models-compared", "Models", (agreement.ANALYSIS,)),
     (
         "kinds",
         "Kinds of words",
@@ -64,7 +62,7 @@ GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
     (
         "rewards",
         "Rewards and layers",
-        (lens.ANALYSIS, distributions.ANALYSIS, objectives.ANALYSIS),
+        (lens.ANALYSIS, distributions.ANALYSIS),
     ),
     ("method", "Method", (published.ANALYSIS, model_list.ANALYSIS)),
 )

@@ -1,25 +1,45 @@
-"""How far the models agree: square matrices of rank statistics, and blocs of models that agree."""
+"""How far the models agree: square matrices of rank statistics, every pair, and a map of them."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import polars as pl
+from scipy.cluster import hierarchy
 
 from analysis.blocks import Block, Files, Finding, Folded, Heading, Mark, Marks, Picture, notes
-from analysis.chapters import blocs as model_blocs
 from analysis.charts.heat_map import heat_map
-from analysis.sentences import listed
+from analysis.charts.model_map import map_of_models
+from analysis.columns import KENDALL, MODEL, Column, Spec, ends, several
+from analysis.measures.shared_tokens import NOTHING_SHARED, shared_rankings
+from analysis.sentences import decimals, part_of
 from analysis.statistics import Array, kendall, ranks
-from analysis.statistics.kendall import Order
+from analysis.statistics.kendall import FEWEST, Order, concordant_shares, pair_interval
 from analysis.statistics.ranks import Ranking, rank_biased_overlap
-from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
+from analysis.statistics.similarity import metric_mds
+from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, table
+from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 
 _Matrix: TypeAlias = Callable[[Sequence[Ranking]], Array]
 ONE_MODEL = "Only one model was scored: agreement needs two."
+PAIRS = Spec(
+    "kendall_pairs_<prompt>",
+    (
+        *(*several("model", "model_a model_b"), KENDALL),
+        *ends("fixed", "95 % for all pairs under the prompt together"),
+        *several("share", "concordant discordant", "shares of pairs of tokens; the rest is tied"),
+        Column("stems", "count"),
+    ),
+    title="Pairs of models",
+)
+MDS = Spec(
+    "mds_<prompt>",
+    (MODEL, *several("number", "x y stress", "Kruskal's stress-1, the same in every row")),
+)
 # Table -> what its numbers are, and how its chart is read.
 _MATRICES = {
     "kendall_tau": (
@@ -33,21 +53,10 @@ _MATRICES = {
         "rank-biased overlap, how many of the highest tokens are the same; 0 means none.",
     ),
 }
-# Models, other models and relation of every claim under one prompt.
-_Claims: TypeAlias = tuple[tuple[str, str, str], ...]
-_PLAIN = {
-    "alike": "tend to rank the words alike",
-    "agree": "rank the words somewhat alike",
-    "opposed": "rank the words in largely opposite ways",
-    "disagree": "rank the words in partly opposite ways",
-}
-_NAMED = 3  # Prompts, and pairs of blocs, that a sentence names.
-_WORDS = 2  # Disputed words that a sentence names, on each side.
-_ITSELF = pl.col("bloc") == pl.col("other")  # Rows of `blocs_table` of a bloc, not of two.
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """Of each prompt the matrices, and what the blocs agree on and differ on."""
+    """Of each prompt the matrices, the pairs and the map."""
     matrices: dict[str, _Matrix] = {"kendall_tau": kendall.tau_matrix, "spearman": _rhos}
     matrices["rbo"] = partial(overlaps, p=study.options.rbo_p)
     for prompt in study.run.vocabulary_prompts:
@@ -55,9 +64,7 @@ def _tables(study: Study) -> Iterator[Table]:
         for name, matrix in matrices.items():
             yield table(name, prompt, make=partial(_matrix_of, orders, matrix))
         yield table("kendall_pairs", prompt, make=partial(_pairs_of, study, prompt, orders))
-        yield table("blocs", prompt, make=partial(_blocs_of, study, prompt))
-        yield table("consensus", prompt, make=partial(_consensus_of, study, prompt))
-        yield table("disputed_words", prompt, make=partial(_disputed_of, study, prompt))
+        yield table("mds", prompt, make=partial(_map, study, prompt))
 
 
 def kendall_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
@@ -95,38 +102,73 @@ def overlaps(columns: Sequence[Ranking], p: float) -> Array:
     return values
 
 
+def kendall_pairs(
+    tokens: pl.Series, orders: Mapping[str, Order], matrix: pl.DataFrame
+) -> pl.DataFrame:
+    """Every two models with the interval of their tau.
+
+    Args:
+      tokens: the tokens [N].
+      orders: slug -> the model's order of them.
+      matrix: Kendall's tau-b of every two models, as `kendall_matrix` makes it.
+
+    Returns:
+      The table `PAIRS`. Forms of one word are resampled together. NaN where a model has no order.
+    """
+    labels = stem_numbers(tokens)
+    values = matrix.select(list(orders)).to_numpy()
+    two = list(itertools.combinations(enumerate(orders), 2))
+    rows = []
+    for (i, a), (j, b) in two:
+        tau = float(values[i, j])
+        numbers = (np.nan,) * 4
+        if not np.isnan(tau):
+            interval = pair_interval(orders[a], orders[b], labels, tau, len(two))
+            both = concordant_shares(orders[a].ranking, orders[b].ranking, tau)
+            numbers = (interval.low, interval.high, *both)
+        rows.append((a, b, tau, *numbers, int(labels.max()) + 1))
+    return PAIRS.frame(rows)
+
+
+def mds_table(matrix: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
+    """Models as points whose distances are 1 - tau as nearly as two dimensions allow (Fig 2B).
+
+    Args:
+      matrix: what `kendall_matrix` returns.
+      rng: draws the random starts.
+
+    Returns:
+      The table `MDS`, without models that score every token alike.
+    """
+    models = _ordered(matrix)
+    distances = np.clip(1 - _values(matrix, models), 0.0, None)
+    np.fill_diagonal(distances, 0.0)
+    points, stress = metric_mds(distances, rng)
+    return MDS.frame(zip(models, *points.T, [stress] * len(models), strict=True))
+
+
+def _ordered(matrix: pl.DataFrame) -> list[str]:
+    """Models of a square table that do not score every token alike (no NaN on the diagonal)."""
+    names = matrix.columns[1:]
+    diagonal = np.diag(matrix.select(names).to_numpy())
+    return [name for name, value in zip(names, diagonal, strict=True) if not np.isnan(value)]
+
+
+def _values(matrix: pl.DataFrame, models: Sequence[str]) -> Array:
+    """The entries of some models of a square table [M, M]."""
+    return matrix.filter(pl.col("model").is_in(models)).select(models).to_numpy()
+
+
 def _pairs_of(study: Study, prompt: str, orders: Callable[[], Mapping[str, Order]]) -> pl.DataFrame:
-    kendall = study.tables["kendall_tau", prompt]
-    return model_blocs.kendall_pairs(
-        study.tables["shared_rewards", prompt]["token"], orders(), kendall
-    )
+    tokens, matrix = (study.tables[name, prompt] for name in ("shared_rewards", "kendall_tau"))
+    return kendall_pairs(tokens["token"], orders(), matrix)
 
 
-def _blocs_of(study: Study, prompt: str) -> pl.DataFrame:
-    kendall = study.tables["kendall_tau", prompt]
-    models = kendall.columns[1:]
-    # Tau of a model with itself is not defined where it scores every token alike.
-    has = dict(zip(models, ~np.isnan(np.diag(kendall.select(models).to_numpy())), strict=True))
-    ordered, flat = [m for m in models if has[m]], [m for m in models if not has[m]]
-    return model_blocs.blocs_table(study.tables["kendall_pairs", prompt], ordered, flat)
-
-
-def _consensus_of(study: Study, prompt: str) -> pl.DataFrame:
-    """`consensus_ends` of the blocs, or of the one model that was scored."""
-    percentiles = model_blocs.shared_percentiles(study, prompt)
-    models = percentiles.columns[1:]
-    groups = [models] if len(models) == 1 else model_blocs.blocs_of(study.tables["blocs", prompt])
-    ends = model_blocs.consensus_ends(percentiles, groups, study.settings.top)
-    return required(ends, "No two models agree more than chance under this prompt.")
-
-
-def _disputed_of(study: Study, prompt: str) -> pl.DataFrame:
-    blocs, percentiles = (
-        study.tables["blocs", prompt],
-        model_blocs.shared_percentiles(study, prompt),
-    )
-    words = model_blocs.disputed_words(percentiles, blocs, study.settings.top)
-    return required(words, "No two blocs of models disagree more than chance under this prompt.")
+def _map(study: Study, prompt: str) -> pl.DataFrame:
+    matrix = study.tables["kendall_tau", prompt]
+    if len(_ordered(matrix)) < 2:
+        raise Absent("Fewer than two models have an order: the others score every token alike.")
+    return mds_table(matrix, np.random.default_rng(study.options.seed))
 
 
 def _orders(study: Study, prompt: str) -> Mapping[str, Order]:
@@ -135,7 +177,10 @@ def _orders(study: Study, prompt: str) -> Mapping[str, Order]:
         raise Absent(ONE_MODEL)
     if len(study.scored_under(prompt)) < 2:
         raise Absent("Fewer than two models were scored under this prompt.")
-    rankings = model_blocs.rankings(study, prompt)
+    tokens = study.tables["shared_rewards", prompt]["token"]
+    if not len(tokens):
+        raise Absent(NOTHING_SHARED)
+    rankings = shared_rankings(study.run, study.tables["shared_vocabulary"], prompt, tokens)
     return {model: Order.of(order) for model, order in rankings.items()}
 
 
@@ -159,7 +204,7 @@ def _square(rankings: Mapping[str, Ranking], matrix: _Matrix) -> pl.DataFrame:
 
 
 def _drawn(study: Study) -> Iterator[Block]:
-    """Blocs and heat maps, prompt by prompt."""
+    """Heat maps, pairs and map, prompt by prompt."""
     if not study.scored:
         raise Absent(NO_VOCABULARY)
     if len(study.models) < 2:
@@ -168,119 +213,92 @@ def _drawn(study: Study) -> Iterator[Block]:
     known = [prompt for prompt in prompts if study.tables.get("kendall_tau", prompt) is not None]
     for prompt in known:
         yield Heading(study.prompt_names[prompt])
-        yield from _blocs_rows(study, prompt)
         first, *other_maps = (_heat_map(study, name, prompt) for name in _MATRICES)
-        files = Files([f"{name}_{prompt}.csv" for name in (*_MATRICES, "kendall_pairs")])
+        files = Files([f"{name}_{prompt}.csv" for name in _MATRICES])
         yield from (first, Folded("Spearman’s ρ and rank-biased overlap", [*other_maps, files]))
+        yield from PAIRS.rows(study.tables["kendall_pairs", prompt], prompt)
+        yield from _map_drawn(study, prompt)
     yield from notes(study.tables.reason("kendall_tau", p) for p in prompts if p not in known)
 
 
-def _blocs_rows(study: Study, prompt: str) -> list[Block]:
-    """The blocs of one prompt, with nicknames; a bloc itself has no other."""
-    blocs, disputed = study.tables["blocs", prompt], study.tables.get("disputed_words", prompt)
-    named = model_blocs.with_nicknames(blocs, study, "models", "other_models")
-    once = {name: pl.when(~_ITSELF).then(name) for name in ("other", "other_models")}
-    lacking = [study.names[slug] for slug in blocs.filter(relation="no order")["models"]]
-    both = ("models", "other_models")
-    words = None if disputed is None else model_blocs.with_nicknames(disputed, study, *both)
-    shown = named.with_columns(**once).filter(pl.col("relation") != "no order")
-    return [
-        *model_blocs.BLOCS.rows(shown, prompt),
-        *notes(f"{model} has no order to compare." for model in lacking),
-        *model_blocs.DISPUTED.rows(words, prompt),
-    ]
-
-
 def _heat_map(study: Study, name: str, prompt: str) -> Picture:
-    matrix = study.tables[name, prompt]
-    listed = " ".join(study.tables["blocs", prompt].filter(_ITSELF)["models"]).split()
-    order = pl.Enum(listed + [m for m in matrix.columns[1:] if m not in listed])
-    beside = matrix.select("model", *order.categories).sort(pl.col("model").cast(order))
+    matrix, tau = study.tables[name, prompt], study.tables["kendall_tau", prompt]
+    models = _together(tau)
+    listed = pl.Enum([*models, *(model for model in tau.columns[1:] if model not in models)])
+    beside = matrix.select("model", *listed.categories).sort(pl.col("model").cast(listed))
     label, caption = _MATRICES[name]
     caption = f"Asked {study.prompt_names[prompt]}: {caption}"
     return Picture(f"{name}_{prompt}", caption, partial(heat_map, beside, study.names, label))
 
 
+def _together(tau: pl.DataFrame) -> list[str]:
+    """The models that have an order, those that agree next to one another (average linkage)."""
+    models = _ordered(tau)
+    if len(models) < 3:
+        return models
+    apart = 1 - _values(tau, models)[np.triu_indices(len(models), 1)]
+    order = hierarchy.leaves_list(hierarchy.linkage(apart, method="average"))
+    return [models[at] for at in order]
+
+
+def _map_drawn(study: Study, prompt: str) -> Iterator[Block]:
+    points = study.tables.get("mds", prompt)
+    if points is None:
+        yield from notes([study.tables.reason("mds", prompt)])
+        return
+    caption = (
+        f"Asked {study.prompt_names[prompt]}: each model is a point; the further apart two "
+        "stand, the less alike they rank the shared vocabulary. Directions mean nothing. Where "
+        "the stress is high, distances are only approximate."
+    )
+    draw = partial(map_of_models, points, study.described, study.names)
+    yield Picture(f"mds_{prompt}", caption, draw)
+
+
 def _marks(study: Study) -> Marks | None:
-    """Mean τ of the blocs under the prompt of the first finding, and between them."""
+    """τ of every pair of models under the prompt of the first finding."""
     first = next(findings(study), None)
     if first is None:
         return None
     prompt = first.picture.removeprefix("kendall_tau_")
-    blocs = study.tables["blocs", prompt]
-    marks = []
-    known = blocs.filter(pl.col("kendall").is_not_nan()).sort(
-        _ITSELF, descending=True, maintain_order=True
-    )
-    for row in known.iter_rows(named=True):
-        own, other = (len(row[key].split()) for key in ("models", "other_models"))
-        itself = row["models"] == row["other_models"]
-        who = f"within the {own} models" if itself else f"between {own} and {other}"
-        marks.append(Mark(who, row["kendall"], row["ci_low"], row["ci_high"]))
-    asked = study.prompt_names[prompt]
-    axis = f"mean Kendall’s τ asked {asked}; 1: the same order, −1: the opposite"
+    pairs = study.tables["kendall_pairs", prompt].filter(pl.col("kendall").is_not_nan())
+    marks = [
+        Mark(f"{study.names[a]} and {study.names[b]}", *numbers)
+        for a, b, *numbers in pairs.select(
+            "model_a", "model_b", "kendall", "ci_low", "ci_high"
+        ).iter_rows()
+    ]
+    axis = f"Kendall’s τ asked {study.prompt_names[prompt]}; 1: the same order, −1: the opposite"
     return Marks.some(marks, axis, what="pairs")
 
 
 def findings(study: Study) -> Iterator[Finding]:
-    """Who opposes whom under which prompts, or where nobody does, who ranks alike."""
-    same: dict[_Claims, list[str]] = {}
-    for (prompt,), blocs in study.tables.of("blocs").items():
-        held = blocs.filter(pl.col("relation").is_in(model_blocs.RELATIONS))
-        if claims := tuple(held.select("models", "other_models", "relation").rows()):
-            same.setdefault(claims, []).append(prompt)
-    ordered = sorted(same.items(), key=lambda item: not _opposing(item[0]))
-    if ordered:
-        plain = " ".join(_plainly(study, claims, prompts) for claims, prompts in ordered[:_NAMED])
-        yield Finding(text=plain, picture=f"kendall_tau_{ordered[0][1][0]}")
-
-
-def _opposing(claims: _Claims) -> list[tuple[str, str, str]]:
-    return [claim for claim in claims if claim[2] in ("opposed", "disagree")]
-
-
-def _plainly(study: Study, claims: _Claims, prompts: list[str]) -> str:
-    """Who opposes whom, or where nobody does, who ranks alike."""
-    clauses = []
-    for models, other_models, relation in (_opposing(claims) or claims)[:_NAMED]:
-        first, second = (model_blocs.who(study, slugs.split()) for slugs in (models, other_models))
-        who = first if models == other_models else f"{first} on one side and {second} on the other"
-        clauses.append(f"{who} {_PLAIN[relation]}")
-    words = _disputed(study, prompts) if len(clauses) == 1 else ""
-    names = [study.prompt_names[prompt] for prompt in prompts]
-    many = f"{len(names)} prompts such as {names[0]}"
-    return f"Asked {listed(names) if len(names) <= _NAMED else many}, {'; '.join(clauses)}.{words}"
-
-
-def _disputed(study: Study, prompts: list[str]) -> str:
-    """The words that the only two blocs which disagree rate most differently, or ""."""
-    words = study.tables.get("disputed_words", prompts[0])
-    if words is None or words["higher"].n_unique() < 2:
-        return ""
-    percentiles = model_blocs.shared_percentiles(study, prompts[0])
-    known = model_blocs.ordinary_words(study, percentiles["token"])
-    blocs = study.tables["blocs", prompts[0]]
-    ordinary = model_blocs.disputed_words(percentiles, blocs, _WORDS, known)
-    (up, down), what = model_blocs.quoted(ordinary, words, "higher", _WORDS)
-    asked = f", asked {study.prompt_names[prompts[0]]}" if len(prompts) > 1 else ""
-    return (
-        f" Of {what}{asked}, the first side ranks {up} furthest above the other side, and {down} "
-        "furthest below it."
-    )
+    """How many pairs of models surely agree or disagree; prompts with disagreement first."""
+    tables = [(prompt, pairs) for (prompt,), pairs in study.tables.of("kendall_pairs").items()]
+    for prompt, pairs in sorted(tables, key=lambda one: not (one[1]["ci_high"] < 0).any()):
+        known = pairs.filter(pl.col("kendall").is_not_nan(), pl.col("stems") >= FEWEST)
+        sides = {"agree": pl.col("ci_low") > 0, "disagree": pl.col("ci_high") < 0}
+        clauses = []
+        for verb, sure in sides.items():
+            most = known.filter(sure).sort("kendall", descending=verb == "agree")
+            if most.height:
+                a, b, tau = most.select("model_a", "model_b", "kendall").row(0)
+                clauses.append(
+                    f"{verb} more than chance in {part_of(most.height, known.height, 'pair')}, "
+                    f"{study.names[a]} and {study.names[b]} most (τ = {decimals(tau)})"
+                )
+        if clauses:
+            text = f"Asked {study.prompt_names[prompt]}, models {' and '.join(clauses)}."
+            yield Finding(text=text, picture=f"kendall_tau_{prompt}")
 
 
 ANALYSIS = Analysis(
     id="agreement",
     title="Agreement",
     lead="How alike do two models rank the shared vocabulary, whatever the scale of their rewards? "
-    "Kendall’s τ is 1 for equal orders, 0 for unrelated and −1 for opposite ones. A bloc is a "
-    "group of models that agree more than chance: the interval of τ is above 0 for every two of "
-    f"them. They rank alike where the interval of their mean τ is above {model_blocs.CLEAR}. Two "
-    "blocs disagree more than chance where the interval of τ is below 0 for every model of one "
-    "with every model of the other, and oppose one another where that of the mean is below "
-    f"−{model_blocs.CLEAR}. Intervals are of 95%, for all pairs under a prompt together. Ordinary "
-    "words are whole and occur .3 times in a million or more. “Hydro” is no ordinary word: "
-    "longer words that begin with it are more than five times as frequent.",
+    "Kendall’s τ is 1 for equal orders, 0 for unrelated and −1 for opposite ones. Two models agree "
+    "more than chance where the interval of τ is above 0, and disagree where it is below 0. "
+    "Intervals are of 95%, for all pairs under a prompt together.",
     make=_tables,
     parts=(_drawn,),
     told=(findings,),

@@ -11,7 +11,7 @@ from analysis.blocks import Block, Finding, Heading, Picture
 from analysis.charts.estimates import estimates
 from analysis.charts.lines import lines
 from analysis.measures import appended
-from analysis.measures.appended import APPENDED, KINDS, MODELS, PIECES, REPEATED, SHAPES
+from analysis.measures.appended import APPENDED, KINDS, MODELS, PIECES, REPEATED
 from analysis.sentences import bounds, count, decimals, significant
 from analysis.study import Analysis, Study, Table, required, table
 from engine import display
@@ -46,8 +46,7 @@ def _tables(study: Study) -> Iterator[Table]:
     yield table(MODELS.name, make=summaries, why=_NONE)
     yield table(APPENDED.name, make=ends, why=_NONE)
     yield table(KINDS.name, make=by_kind, why=_NONE)
-    yield table(REPEATED.name, make=lambda: REPEATED.concat(r for r, _ in repeated), why=few)
-    yield table(SHAPES.name, make=lambda: SHAPES.concat(s for _, s in repeated), why=few)
+    yield table(REPEATED.name, make=lambda: REPEATED.concat(repeated), why=few)
 
 
 def _units(study: Study) -> Iterator[Block]:
@@ -86,7 +85,6 @@ def _repeated(study: Study) -> Iterator[Block]:
     draw = partial(draw, band=("ci_low", "ci_high"), marks=(0.0,), log=True, form="fixed")
     yield Picture("appended_repeated", caption, draw)
     yield from REPEATED.rows(rows)
-    yield from SHAPES.rows(study.tables[SHAPES.name])
 
 
 def _told(study: Study) -> Iterator[Finding]:

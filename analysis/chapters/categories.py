@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Files, Finding, Heading, Picture, Text
-from analysis.chapters.explained import family
 from analysis.charts.estimates import estimates
 from analysis.columns import Row, Spec
 from analysis.measures import word_scores
@@ -36,6 +35,7 @@ from analysis.measures.category_contrasts import (
     scales,
 )
 from analysis.measures.word_scores import WordScores
+from analysis.model_info import family
 from analysis.sentences import beside, significant, unclear
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.lexicons import categories

@@ -123,8 +123,7 @@ def _drawn(study: Study) -> Iterator[Block]:
             "Right of zero, the longer tail is of high rewards.",
         )
     yield Picture("distributions", caption, draw)
-    shared = study.tables.get("shared_vocabulary")
-    whole = shared is None or not shared.height
+    whole = not study.tables["shared_vocabulary"].height
     sample = "each model’s whole vocabulary" if whole else "the shared vocabulary"
     yield from MOMENTS.rows(made, title=f"Moments over {sample}")
     yield Text(

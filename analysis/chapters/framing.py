@@ -26,14 +26,12 @@ from analysis.columns import (
     Spec,
     ends,
     q,
-    several,
 )
 from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
 from analysis.sentences import count, decimals, listed, part_of, significant, span
 from analysis.statistics import Array, correlation, ranks
-from analysis.statistics.correlation import principal_axes
 from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import tau_matrix
 from analysis.statistics.ranks import Ranking
@@ -63,16 +61,6 @@ FRAMING = Spec(
     page="model prompt_a prompt_b pearson ci_low ci_high q reference difference difference_low "
     "difference_high difference_q spearman kendall",
 )
-AXIS = Spec(
-    "framing_axis",
-    (
-        *(*_PAIR, Column("axis", "count", help="1 holds more variance")),
-        Column("axis_kind", help="`same` or `opposed`"),
-        *several("number", "loading_a loading_b"),
-        *(Column("share", "share"), *ends("share", ""), Column("n", "count")),
-    ),
-    help="two axes are always one of each kind; not shown on the page",
-)
 _ONE_FRAMING = frozenset({"greatest", "best"})  # Two questions of one framing: both ask for good.
 _NAMED = 2  # Models that a headline names.
 _WORDINGS = "framing_wordings"
@@ -82,7 +70,6 @@ def _tables(study: Study) -> Iterator[Table]:
     why = "No model was scored under two prompts." if study.run.results else NO_VOCABULARY
     make = partial(framing_table, study.run, study.scored)
     yield table(FRAMING.name, make=make, why=why)
-    yield table(AXIS.name, make=partial(_axes, study))
     yield table(_WORDINGS, make=partial(_wordings, study), file=False)
 
 
@@ -154,34 +141,6 @@ def _pairs(
         )
 
 
-def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> pl.DataFrame:
-    """Principal axes of the rewards under two prompts (Fig A9), in reward units.
-
-    Two axes at right angles are always one of each kind, "same" and "opposed", in noise too. Which
-    of them holds more variance depends on the sign of r, so neither is a finding.
-
-    Returns:
-      The table `AXIS`: loading_a is not negative, the loadings have unit length, the shares of both
-      axes sum to 1, and their 95 % intervals keep forms of one word together.
-    """
-    axes = []
-    for model in with_both(run, models, prompts):
-        both = both_rewards(run, model, prompts)
-        stems = stems_of(run, model, both["token_id"].to_numpy())
-        principal = principal_axes(both["a"].to_numpy(), both["b"].to_numpy(), stems)
-        for axis, (a, b, share) in enumerate(principal, 1):
-            kind = "same" if b >= 0 else "opposed"
-            axes.append((model, *prompts, axis, kind, a, b, *share[:3], both.height))
-    return AXIS.frame(axes)
-
-
-def _axes(study: Study) -> pl.DataFrame:
-    _ = study.tables[FRAMING.name]  # absent where no model was scored under two prompts at all
-    prompts = scored_prompts(study)
-    axes = framing_axis(study.run, study.scored, prompts)
-    return required(axes, TOO_FEW.format(*prompts))
-
-
 def _wordings(study: Study) -> pl.DataFrame:
     """Mean τ of two wordings of one question (`one`), and of two questions of one framing.
 
@@ -212,24 +171,18 @@ def _rewards(run: Run, model: str, prompts: Sequence[str]) -> tuple[Array, dict[
     return common, rewards
 
 
-def contrast(
-    pairs: pl.DataFrame, principal: pl.DataFrame, names: Mapping[str, str], prompts: tuple[str, str]
-) -> Chart:
-    """Rewards under one prompt against those under another, with r and the principal axes.
+def contrast(pairs: pl.DataFrame, names: Mapping[str, str], prompts: tuple[str, str]) -> Chart:
+    """Rewards under one prompt against those under another, with r.
 
     Args:
       pairs: model, a, b: rewards under both prompts.
-      principal: the table `AXIS` of the same prompts.
       names: slug -> nickname, in the order of the panels; models without pairs are left out.
       prompts: what the page calls both.
     """
     each = {str(m): points for (m,), points in pairs.group_by("model", maintain_order=True)}
     titled = {m: _titled(name, each[m]) if m in each else name for m, name in names.items()}
-    lines = pl.concat(
-        _lines(points, principal.filter(model=model)) for model, points in each.items()
-    )
     titles = (f"reward under {prompts[0]}", f"under {prompts[1]}")
-    return clouds(pairs, titled, titles, x="a", y="b", lines=lines, shared=False, columns=5)
+    return clouds(pairs, titled, titles, x="a", y="b", shared=False, columns=5)
 
 
 def _titled(name: str, points: pl.DataFrame) -> str:
@@ -237,29 +190,14 @@ def _titled(name: str, points: pl.DataFrame) -> str:
     return f"{name}, r undefined" if math.isnan(r) else f"{name}, r = {decimals(r)}"
 
 
-def _lines(pairs: pl.DataFrame, principal: pl.DataFrame) -> pl.DataFrame:
-    """The principal axes through the mean, two standard deviations each way."""
-    points = pairs.select("a", "b").to_numpy()
-    middle = points.mean(axis=0)
-    rows = []
-    for row in principal.iter_rows(named=True):
-        along = np.array([row["loading_a"], row["loading_b"]])
-        reach = 2 * np.std((points - middle) @ along) * along
-        for x, y in (middle - reach, middle + reach):
-            rows.append((row["model"], row["axis_kind"], float(x), float(y)))
-    schema = {"model": pl.String, "line": pl.String, "x": pl.Float64, "y": pl.Float64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
 def _drawn(study: Study) -> Iterator[Block]:
     yield from FRAMING.rows(study.tables[FRAMING.name])
-    axes, prompts = study.tables[AXIS.name], prompts_of(study)
+    prompts = scored_prompts(study)
+    required(study.tables[FRAMING.name].filter(between(prompts)), TOO_FEW.format(*prompts))
     good, bad = (study.prompt_names[prompt] for prompt in prompts)
     caption = (
         f"Rewards of all tokens under {good} (across) and {bad} (up), model by model; fuller "
-        "squares hold more tokens. Pearson’s r says how alike the two are. Lines are the principal "
-        "axes, two standard deviations each way: one rises and one falls in any cloud of points, "
-        "in noise too."
+        "squares hold more tokens. Pearson’s r says how alike the two are."
     )
 
     def draw() -> Chart:
@@ -268,7 +206,7 @@ def _drawn(study: Study) -> Iterator[Block]:
             both_rewards(run, model, prompts).select(pl.lit(model).alias("model"), "a", "b")
             for model in with_both(run, study.scored, prompts)
         )
-        return contrast(pairs, axes, study.names, (good, bad))
+        return contrast(pairs, study.names, (good, bad))
 
     if len(study.scored) > PANELS:
         label = f"Pearson’s r of rewards under {good} and {bad}"
@@ -278,11 +216,15 @@ def _drawn(study: Study) -> Iterator[Block]:
     yield Picture("framing", caption, draw)
 
 
+def between(prompts: tuple[str, str]) -> pl.Expr:
+    """Whether a row of `FRAMING` is of two prompts."""
+    return pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
+
+
 def _of_prompts(study: Study) -> pl.DataFrame:
     """The rows of `FRAMING` of the two opposite prompts, of which r is defined."""
-    prompts = prompts_of(study)
-    pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
-    return study.tables[FRAMING.name].filter(pair & pl.col("pearson").is_not_nan())
+    rows = study.tables[FRAMING.name].filter(between(prompts_of(study)))
+    return rows.filter(pl.col("pearson").is_not_nan())
 
 
 def _reworded(study: Study) -> Iterator[Block]:
@@ -329,8 +271,7 @@ def findings(
       prompt_names: prompt id -> how the page calls it.
       heads: slug -> kind of head, as far as it is known.
     """
-    pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
-    rows = table.filter(pair & pl.col("pearson").is_not_nan())
+    rows = table.filter(between(prompts) & pl.col("pearson").is_not_nan())
     good, bad = (prompt_names.get(prompt, f"“{prompt}”") for prompt in prompts)
     certain = significant(rows)
     if certain.height:

@@ -166,7 +166,7 @@ def _drawn(study: Study) -> Iterator[Block]:
     """Each list under each prompt."""
     made = study.tables
     yield from notes(_unknown(study) or [made.reason(CORRELATION.name)])
-    for (items, prompt), ranked in made.of("humans_ranks").items():
+    for items, prompt in made.of("humans_ranks"):
         gaps, correlations, fit = (
             made[spec.name].filter(list=items, prompt=prompt) for spec in (GAP, CORRELATION, FIT)
         )
@@ -178,13 +178,10 @@ def _drawn(study: Study) -> Iterator[Block]:
                 f"{study.options.humans_matches} times, are left out.",
                 "note",
             )
-        chosen = ranked.sort("human_rank")["item"].head(2).to_list()
-        chosen += [*gaps["item"].head(3), *gaps["item"].tail(2)]
         matrix = made["humans_kendall", items, prompt]
         draws = {
             "correlation": partial(correlation, correlations, study.names),
             "gap": partial(charts.dumbbells, gaps, ROWS_SHOWN),
-            "ranks": partial(charts.trajectories, ranked, study.names, chosen),
             "kendall": partial(heat_map, matrix, study.names, "Kendall’s τ"),
         }
         for name, draw in draws.items():
@@ -201,8 +198,6 @@ _CAPTIONS = {
     "intervals over the items.",
     "gap": "The items that the models together rank most unlike what the people’s rank predicts. "
     "The bar is that prediction; in brackets, the item’s place by its raw gap.",
-    "ranks": "One line per item, from the people’s rank through every model’s. Below, the first "
-    "thousand ranks on a logarithmic scale.",
     "kendall": "Kendall’s τ-b of every two orders of the items.",
 }
 _HOW = (

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Files, Finding, Heading, Picture, notes
-from analysis.chapters import blocs
+from analysis.chapters import agreement
 from analysis.chapters.agreement import kendall_matrix
 from analysis.charts.cells import standings
 from analysis.charts.estimates import estimates
@@ -71,7 +71,7 @@ PAIRS = Spec(
     "items_pairs",
     (
         *(LIST, QUESTION.but(help="or `positive prompts`, `negative prompts` of several"), FRAMING),
-        *(column.but(help="") for column in blocs.PAIRS.columns),
+        *(column.but(help="") for column in agreement.PAIRS.columns),
     ),
     help="as in `kendall_pairs_<prompt>.csv`, of the models' mean percentiles of the items",
 )
@@ -208,7 +208,7 @@ def items_pairs(scores: ListScores) -> pl.DataFrame:
         places = scores.table(at).drop("item_id")
         if places.width > 2:
             orders = {model: Order.of(places[model].to_numpy()) for model in places.columns[1:]}
-            pairs = blocs.kendall_pairs(places["item"], orders, kendall_matrix(places))
+            pairs = agreement.kendall_pairs(places["item"], orders, kendall_matrix(places))
             same = {"list": scores.name, "question": question, "framing": framing}
             frames.append(PAIRS.frame(pairs, **same))
     return PAIRS.concat(frames)

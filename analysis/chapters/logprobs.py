@@ -1,4 +1,4 @@
-"""Language models against rewards: their next tokens (Tables A1-A5), and replies of a list."""
+"""Language models against rewards: their next tokens (Tables A1-A3), and replies of a list."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from analysis.blocks import Block, Files, Text, notes
+from analysis.blocks import Block, Files, Text
 from analysis.columns import Column, Spec
 from analysis.study import Analysis, Study, table
 from engine.runs import schema
@@ -32,7 +32,7 @@ def _drawn(study: Study) -> Iterator[Block]:
                 f"“{pair['form']}”. No end of turn is counted, so a token is the beginning of a "
                 "reply. Such rewards have no common zero under two prompts."
             )
-    shared = study.tables.get("shared_vocabulary")
+    shared = study.tables.get("shared_vocabulary")  # None without the chapter of tokens
     if shared is not None and len(study.scored) > 1:
         text = (
             f"{shared.height:,} strings decode from exactly one token in every model: the shared "
@@ -41,7 +41,6 @@ def _drawn(study: Study) -> Iterator[Block]:
             "not independent witnesses."
         )
         yield from (Text(text, "how"), Files(["shared_vocabulary.csv"]))
-    yield from notes([study.tables.reason("shared_vocabulary")])
     missing = [
         f"{study.names[model]} under {study.prompt_names[prompt]}"
         for model in study.scored

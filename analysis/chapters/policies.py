@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Text, notes
-from analysis.chapters.blocs import who
 from analysis.charts import look
 from analysis.charts.lines import lines
 from analysis.columns import MODEL, PROMPT, RANK, Column, Spec
@@ -341,7 +340,7 @@ def findings(study: Study) -> Iterator[Finding]:
         rows = moved.filter(of=of, prompt=prompt)
         first = rows.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
         replies = [
-            f"“{display.plain(reply.strip() or reply)}” ({who(study, models)})"
+            f"“{display.plain(reply.strip() or reply)}” ({_who(study, models)})"
             for reply, models in first.iter_rows()
         ]
         more = rows["reply"].n_unique() - len(replies)
@@ -352,6 +351,13 @@ def findings(study: Study) -> Iterator[Finding]:
                 f"{listed([*replies, f'{more} more'] if more else replies)}.",
                 picture=stem_of("policies", of, prompt),
             )
+
+
+def _who(study: Study, models: Sequence[str]) -> str:
+    """The nicknames of `models`, or "all 5 models"."""
+    if len(models) == len(study.names) > 2:
+        return f"all {len(models)} models"
+    return listed([study.names[model] for model in models])
 
 
 ANALYSIS = Analysis(

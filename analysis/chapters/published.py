@@ -1,7 +1,7 @@
 """The numbers of Christian et al. 2025 beside the run's, where it holds one of their ten models.
 
 published.csv holds theirs, each with its source. `model` and `other` are slugs; `other` may also be
-`human`, a valence, a trait of models or an item. A number is compared only where the run has the
+`human`, a valence or an item. A number is compared only where the run has the
 same quantity: over the same models, words and items.
 """
 
@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Text, notes
-from analysis.chapters import explained
 from analysis.columns import MODEL, PROMPT, Column, Spec
 from analysis.study import Absent, Analysis, Study, Table, required, table
 from engine.csv_files import read_csv
@@ -25,7 +24,7 @@ VALUES = Spec(
     (
         Column("exhibit", help="a table or figure of Christian et al. 2025"),
         *(Column("quantity"), PROMPT, MODEL.but(help="slug; empty where it is of several")),
-        Column("other", "model", help="slug, `human`, a valence, a trait of models, or an item"),
+        Column("other", "model", help="slug, `human`, a valence, or an item"),
         Column("paper", "number", "the paper"),
         Column("ours", "number", "this run"),
         Column("difference", "number", help="ours − paper"),
@@ -33,16 +32,15 @@ VALUES = Spec(
             "noise",
             "number",
             help="two values this close may be the same number: half a unit of the last printed "
-            "digit, what reading a figure allows, or the chance error of a p-value",
+            "digit, or what reading a figure allows",
         ),
         Column("source", help="where the paper's number is from"),
     ),
 )
-GREATEST, ELO = "greatest", "elo_greatest"  # prompts
+ELO = "elo_greatest"  # prompt
 _FILE = pathlib.Path(__file__).with_suffix(".csv")
-_RSA = "rsa_rounded"
 _RANKS = 4  # columns of `humans_ranks` before those of the models
-_OF_SHARED = ("Table 3", "Figure 2A", "Figure 2C", "Figure A1")
+_OF_SHARED = ("Table 3", "Figure 2A", "Figure A1")
 _OF_ITEMS = ("Figure 5A", "Figure 5B", "Figure A5")
 _OF_ALL = ("rank_gap", "first", "mean_kendall")  # over the ten models' ranks of the items
 
@@ -60,7 +58,6 @@ def ten() -> frozenset[str]:
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    yield table(_RSA, make=partial(_explained, study), file=False)
     yield table(VALUES.name, make=partial(_compared, study))
 
 
@@ -104,10 +101,6 @@ def _ours(study: Study, row: Mapping[str, Any]) -> float | None:  # Any: cells o
         case "Figure 2A" | "Figure A1":
             name = "kendall_tau" if quantity == "kendall" else quantity
             return _cell(made.get(name, row["prompt"]), other, {"model": row["model"]})
-        case "Figure 2C":
-            column = {"pearson": "pearson_r"}.get(quantity, quantity)
-            trait = {} if other == "joint" else {"predictor": other}
-            return _cell(made.get(_RSA), column, trait)
         case "Figure 3C":
             return _cell(made.get("sentiment_slopes"), "slope", {**where, "valence": other})
         case "Figure 3D":
@@ -146,16 +139,6 @@ def _items(study: Study) -> str:
     return lists[0] if len(lists) == 1 else ""
 
 
-def _explained(study: Study) -> pl.DataFrame:
-    """Figure 2C from agreement with two decimals, as the paper's numbers were recomputed."""
-    models = study.described.filter(pl.col("model").is_in([*ten()]))
-    if {*study.scored_under(GREATEST)} != ten() or models["base"].null_count():
-        raise Absent("It needs the ten models of the paper, and no others.")
-    tau, rng = study.tables["kendall_tau", GREATEST], np.random.default_rng(study.options.seed)
-    two, by = tau.with_columns(pl.col(tau.columns[1:]).round(2)), explained.predictors(models)
-    return explained.rsa_table(two, by, rng, study.options.permutations)
-
-
 def _drawn(study: Study) -> Iterator[Block]:
     values = study.tables.get(VALUES.name)
     if not ten() & {*study.models}:  # the section is not shown
@@ -171,7 +154,7 @@ def _drawn(study: Study) -> Iterator[Block]:
     yield from notes(said)
     yield Text(
         "Noise is how far two values may be apart and still be the same number: half a unit of the "
-        "last printed digit, ±0.005 where it was read off a figure, the chance error of a p-value.",
+        "last printed digit, or ±0.005 where it was read off a figure.",
         "how",
     )
 

@@ -1,4 +1,4 @@
-"""Reward against the sentiment of a word (Fig 3A-C, A3, A4)."""
+"""Reward against the sentiment of a word (Fig 3A-C, A4)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Mark, Marks, Picture, Text
-from analysis.chapters.distributions import density_table, quantiles_table
 from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
-from analysis.charts.fans import fans
-from analysis.charts.look import PANELS, Chart
-from analysis.charts.violins import violins
+from analysis.charts.look import PANELS
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures import matched_words
 from analysis.sentences import counted, deviations, significant, unclear
 from analysis.statistics import regression
-from analysis.statistics.distributions import auc, cohens_d
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 from analysis.words import lexicons
 from analysis.words.stems import stems
@@ -44,40 +40,18 @@ SLOPES = Spec(
     (MODEL, PROMPT, Column("valence"), *slope_columns("reward per unit of value")),
     page="model prompt valence slope ci_low ci_high stderr p q n",
 )
-EFFECTS = Spec(
-    "bing_effects",
-    (
-        MODEL,
-        PROMPT,
-        Column("cohens_d", "fixed", "Cohen’s d"),
-        Column(
-            "auc",
-            "fixed",
-            "pairs in order",
-            "share of pairs in which the positive word scores higher",
-        ),
-        *ends("fixed", "95 %, of auc"),
-        P.but(help="of auc against 1/2, clustered by stem; exact with few words"),
-        q(),
-        Column("n_positive", "count"),
-        Column("n_negative", "count", help="tokens"),
-    ),
-    page="model prompt auc ci_low ci_high cohens_d p q n_positive n_negative",
-)
 _SIDES = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
+_AFINN = "AFINN-111"  # The list of the package.
 _NAMED = 3  # Prompts that a sentence names.
 _AXES = ("value", "reward")
-_REACH = {"positive": 5.0, "negative": -5.0}  # AFINN runs from -5 to 5.
+_FROM_TO = "from the mildest positive word to the strongest"
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """For other chapters and charts: ("sentiment_points",) and ("bing_points",)."""
-    for name, lexicon in (("sentiment", "afinn"), ("bing", "bing")):
-        yield table("matches", name, make=partial(_matches, study, lexicon))
-        yield table(f"{name}_points", make=partial(_points, study, lexicon), file=False)
-    made = study.tables
-    yield table(SLOPES.name, make=lambda: sentiment_slopes(made["sentiment_points"]))
-    yield table(EFFECTS.name, make=lambda: valence_effects(made["bing_points"]))
+    """For other chapters and charts: ("sentiment_points",)."""
+    yield table("matches", "sentiment", make=partial(_matches, study))
+    yield table("sentiment_points", make=partial(_points, study), file=False)
+    yield table(SLOPES.name, make=lambda: sentiment_slopes(study.tables["sentiment_points"]))
 
 
 def sentiment_slopes(points: pl.DataFrame) -> pl.DataFrame:
@@ -109,53 +83,28 @@ def slope_of(fit: regression.Fit) -> dict[str, float]:
     return {"slope": slope, "stderr": stderr, "p": p, "n": fit.n, **ends}
 
 
-def valence_effects(points: pl.DataFrame) -> pl.DataFrame:
-    """Positive against negative words of a lexicon without grades (Bing, Fig A3).
-
-    Args:
-      points: `lexicon_rewards` of `lexicons.bing`.
-
-    Returns:
-      The table `EFFECTS`; its intervals and p are clustered by stem, as those of slopes are.
-    """
-    effects = []
-    for cell, words in matched_words.by_model_and_prompt(with_stems(points)):
-        (good, good_stems), (bad, bad_stems) = (
-            (side["reward"].to_numpy(), side["stem"].to_numpy())
-            for side in (words.filter(valence=valence) for valence in _REACH)
-        )
-        tested = auc(good, bad, good_stems, bad_stems)
-        row = (*cell.values(), cohens_d(good, bad), *tested, len(good), len(bad))
-        effects.append(dict(zip((k for k in EFFECTS.schema if k != "q"), row, strict=True)))
-    return EFFECTS.frame(effects)
-
-
-def _lexicon(study: Study, name: str) -> tuple[pl.DataFrame, str]:
-    """A lexicon and its source."""
-    options = study.options
-    path = {"afinn": options.afinn, "bing": options.bing}[name]
-    if name == "bing" and not path:
-        raise Absent("No Bing lexicon was named (options.bing).")
+def _lexicon(study: Study) -> pl.DataFrame:
     if not study.run.results:
         raise Absent(NO_VOCABULARY)
     try:
-        lexicon = lexicons.afinn(path) if name == "afinn" else lexicons.bing(path)
+        return lexicons.afinn(study.options.afinn)
     except lexicons.NoPackage as error:
         raise Absent(f"No lexicon: {error}.") from error
-    return lexicon, path or "AFINN-111"
 
 
-def _matches(study: Study, name: str) -> pl.DataFrame:
-    rule = study.options.match_trim
-    return matched_words.lexicon_matches(study.run, study.models, *_lexicon(study, name), rule)
+def _matches(study: Study) -> pl.DataFrame:
+    options, lexicon = study.options, _lexicon(study)
+    source = options.afinn or _AFINN
+    models, rule = study.models, options.match_trim
+    return matched_words.lexicon_matches(study.run, models, lexicon, source, rule)
 
 
-def _points(study: Study, name: str) -> pl.DataFrame:
-    lexicon, source = _lexicon(study, name)
-    rule = study.options.match_trim
+def _points(study: Study) -> pl.DataFrame:
+    options, lexicon = study.options, _lexicon(study)
+    rule = options.match_trim
     points = matched_words.lexicon_rewards(study.run, study.models, lexicon, rule)
     how = matched_words.rules_in_words(study.run, rule)
-    return required(points, f"No token matches a word of {source} ({how}).")
+    return required(points, f"No token matches a word of {options.afinn or _AFINN} ({how}).")
 
 
 def in_order(points: pl.DataFrame, prompts: Sequence[str]) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -168,28 +117,18 @@ def in_order(points: pl.DataFrame, prompts: Sequence[str]) -> Iterator[tuple[str
 
 def _slopes_drawn(study: Study) -> Iterator[Block]:
     slopes = study.tables[SLOPES.name]
+    unit = f"standard deviations {_FROM_TO}"
+    shown = in_deviations(study, slopes, 4.0).with_columns(
+        question=pl.col("prompt").replace(study.prompt_names)
+    )
+    place = pl.col("prompt").cast(pl.Enum(list(study.run.vocabulary_prompts)))
+    shown = shown.sort(place, "slope", descending=[False, True], maintain_order=True)
+    draw = partial(estimates, shown, study.names, unit, value="slope", panel="question")
+    draw = partial(draw, colour="valence", kinds=[*_SIDES], beside=False)
     caption = (
-        "A line rising to the right: better words score higher. A line falling to the left: "
-        "worse words score lower. Lines start at zero, so they show slopes, not levels; bands "
-        "are 95% intervals. Each model has its own unit of reward."
+        "Right of zero, better words score higher, among positive and among all other words. "
+        f"In standard deviations of a model’s rewards {_FROM_TO}, with 95% intervals."
     )
-    many, unit = len(study.scored) > PANELS, "from the mildest positive word to the strongest"
-    shown = (in_deviations(study, slopes, 4.0) if many else slopes).with_columns(
-        question=pl.col("prompt").replace(study.prompt_names),
-        reach=pl.col("valence").replace_strict(_REACH, return_dtype=pl.Float64),
-    )
-    titles = ("sentiment of the word", "change of reward")
-    draw = partial(fans, shown, study.names, titles)
-    if many:
-        prompts = study.run.vocabulary_prompts
-        ranked = [rows.sort("slope", descending=True) for _, rows in in_order(shown, [*prompts])]
-        draw = partial(estimates, pl.concat(ranked), study.names, f"standard deviations {unit}")
-        draw = partial(draw, value="slope", panel="question", colour="valence", kinds=[*_REACH])
-        draw = partial(draw, beside=False)
-        caption = (
-            "Right of zero, better words score higher, among positive and among all other words. "
-            f"In standard deviations of a model’s rewards {unit}, with 95% intervals."
-        )
     yield Picture("sentiment_slopes", caption, draw)
     yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
     text = (
@@ -197,7 +136,7 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
         "squares within positive words and within all others."
     )
     points, pictures = study.tables["sentiment_points"], []
-    if many:
+    if len(study.scored) > PANELS:
         return
     for prompt, words in in_order(points, list(study.run.vocabulary_prompts)):
         lines = pl.concat(
@@ -211,35 +150,6 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
         said = text.format(study.prompt_names[prompt])
         pictures.append(Picture(f"sentiment_points_{prompt}", said, drawn))
     yield Folded("Word by word", pictures)
-
-
-def _effects_drawn(study: Study) -> Iterator[Block]:
-    effects, points = study.tables[EFFECTS.name], study.tables["bing_points"]
-    named = effects.with_columns(question=pl.col("prompt").replace(study.prompt_names))
-    kinds = named["question"].unique(maintain_order=True).to_list()
-    label = "share of pairs in which the positive word scores higher"
-    draw = partial(estimates, named, study.names, label, value="auc", zero=0.5)
-    caption = "Bing lexicon: 0.5 is chance, 1 puts every positive word above every negative."
-    yield Picture("bing_effects", caption, partial(draw, colour="question", kinds=kinds))
-    yield from (*EFFECTS.rows(effects), Text(FAMILY, "how"))
-    text = "Rewards of the negative and the positive words of the Bing lexicon under {}."
-    pictures = []
-    if len(study.scored) > PANELS:
-        return
-    for prompt, words in in_order(points, list(study.run.vocabulary_prompts)):
-        drawn = partial(_both_valences, words, study.names)
-        said = text.format(study.prompt_names[prompt])
-        pictures.append(Picture(f"bing_points_{prompt}", said, drawn))
-    yield Folded("Both kinds of words", pictures)
-
-
-def _both_valences(points: pl.DataFrame, names: Mapping[str, str]) -> Chart:
-    samples = [
-        (str(model), str(valence), words["reward"].to_numpy(), words["token_id"].to_numpy())
-        for (model, valence), words in points.group_by("model", "valence", maintain_order=True)
-    ]
-    kinds = {side: f"{side} words" for side in reversed(_REACH)}
-    return violins(density_table(samples), quantiles_table(samples), names, kinds, "reward")
 
 
 FAMILY = (
@@ -317,21 +227,7 @@ def slope_marks(study: Study, slopes: pl.DataFrame, unit: str, scale: float = 1.
 
 def _marks(study: Study) -> Marks | None:
     rises = study.tables[SLOPES.name].filter(valence="positive")
-    return slope_marks(study, rises, "from the mildest positive word to the strongest", 4.0)
-
-
-def bing_findings(effects: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:
-    """One sentence for each prompt under which the words of two valences surely differ.
-
-    Args:
-      effects: the table `EFFECTS`.
-      prompts: prompt id -> how the page calls it, in the order of the sentences.
-    """
-    for prompt, _ in in_order(significant(effects), list(prompts)):
-        said = "positive words of the Bing lexicon score {} than negative ones"
-        above, below = said.format("higher"), said.format("lower")
-        clause = counted(effects.filter(prompt=prompt), "auc", above, below, "lower", 0.5)
-        yield Finding(text=f"Asked {prompts[prompt]}, {clause}.", picture="bing_effects")
+    return slope_marks(study, rises, _FROM_TO, 4.0)
 
 
 ANALYSIS = Analysis(
@@ -343,13 +239,9 @@ ANALYSIS = Analysis(
     make=_tables,
     parts=(
         _slopes_drawn,
-        _effects_drawn,
-        lambda study: matched_words.matches_block(study.tables, "sentiment", "bing"),
+        lambda study: matched_words.matches_block(study.tables, "sentiment"),
     ),
-    told=(
-        lambda s: slope_findings(s.tables[SLOPES.name], s.prompt_names),
-        lambda s: bing_findings(s.tables[EFFECTS.name], s.prompt_names),
-    ),
+    told=(lambda s: slope_findings(s.tables[SLOPES.name], s.prompt_names),),
     marks=_marks,
     described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on valence"),
     caveats=lambda study: (

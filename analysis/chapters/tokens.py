@@ -11,10 +11,9 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Finding, Folded, Heading, Picture, Under, side_by_side
-from analysis.chapters import blocs
+from analysis.blocks import Block, Folded, Heading, Picture, Under, side_by_side
 from analysis.charts.token_bars import token_bars
-from analysis.columns import MODEL, PROMPTS, TOKENS, Column, Spec
+from analysis.columns import TOKENS, Column, Spec
 from analysis.ends import both_ends, token_ends
 from analysis.measures.combined import (
     COMBINED,
@@ -29,7 +28,6 @@ from analysis.measures.combined import (
 from analysis.measures.shared_tokens import NOTHING_SHARED, shared_rewards, shared_vocabulary
 from analysis.run import Run
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
-from engine.runs.result import RunError
 
 _PAGE = "model end rank token token_id reward"
 _OF = {"sum": "good prompt plus bad prompt", "difference": "good prompt minus bad prompt"}
@@ -60,30 +58,14 @@ LOGPROBS = Spec(
     (*TOKENS, _LOGPROB.but(dtype=pl.Float32)),
     page="model end rank token token_id logprob",
 )
-_UNDER_BOTH = {
-    "sum": "under the good prompt plus under the bad prompt, whole vocabulary",
-    "difference": "under the good prompt minus under the bad prompt: the logarithm of the ratio of "
-    "probabilities",
-}
-FRAMED_LOGPROBS = {
-    how: Spec(
-        f"framing_logprobs_{how}",
-        (
-            *(MODEL, *PROMPTS, *TOKENS[1:]),
-            _LOGPROB.but(title=how, help=_UNDER_BOTH[how]),
-        ),
-        page="model prompt_a prompt_b end rank token token_id logprob",
-        title=f"The {how} of log-probabilities under a good and a bad prompt",
-    )
-    for how in COMBINED
-}
-_NAMED = 3  # Words at each end that a sentence names.
 
 
 def _tables(study: Study) -> Iterator[Table]:
     """For other chapters: ("shared_rewards", prompt), without rows where models share nothing."""
     run, top = study.run, study.settings.top
-    yield table("shared_vocabulary", make=partial(_shared_vocabulary, study))
+    yield table(
+        "shared_vocabulary", make=lambda: shared_vocabulary(run).select("token", *study.scored)
+    )
     for prompt in run.vocabulary_prompts:
         yield table("shared_rewards", prompt, make=partial(_rewards, study, prompt), file=False)
         yield table("top_bottom", prompt, make=partial(top_bottom, run, prompt, top, study.scored))
@@ -95,8 +77,6 @@ def _tables(study: Study) -> Iterator[Table]:
             yield table("shared_top_bottom", prompt, make=make)
         for how in COMBINED:
             yield table(SHARED_BOTH[how].name, make=partial(_shared_ends, study, how=how))
-    for how in COMBINED if run.logprobs else ():
-        yield table(FRAMED_LOGPROBS[how].name, make=partial(_framed_logprobs, study, how))
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
         yield table("logprobs", prompt, make=partial(logprobs_ends, run, prompt, top))
 
@@ -145,38 +125,8 @@ def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
     )
 
 
-def framed_logprobs(run: Run, prompts: tuple[str, str], count: int, how: Combined) -> pl.DataFrame:
-    """The table `FRAMED_LOGPROBS`: both ends of the sum, or the difference, under two prompts.
-
-    The sum finds what is probable under both prompts; the difference is the logarithm of a ratio
-    of probabilities.
-
-    Args:
-      run: the run.
-      prompts: ids of the good and the bad prompt. Other forms of them (`best.chat`) are compared
-        with each other.
-      count: tokens at each end.
-      how: "sum", or "difference" (first prompt less second).
-    """
-    spec, frames = FRAMED_LOGPROBS[how], []
-    for model, a, b in _pairs(run, prompts):
-        values = combined(_logprobs(run, model, a), _logprobs(run, model, b), how)
-        frames.append(token_ends(run, model, values, count, spec, prompt_a=a, prompt_b=b))
-    return spec.concat(frames)
-
-
 def _logprobs(run: Run, model: str, prompt: str) -> pl.DataFrame:
     return run.next_tokens(model, prompt).select("token_id", "logprob")
-
-
-def _pairs(run: Run, prompts: tuple[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Model and ids of both prompts, for every language model and form that has both."""
-    good, bad = prompts
-    for model, prompt in run.logprobs:
-        form = prompt.removeprefix(good)
-        is_form = prompt == good or (prompt.startswith(good) and form.startswith("."))
-        if is_form and (model, bad + form) in run.logprobs:
-            yield model, prompt, bad + form
 
 
 def shared_top_bottom(
@@ -199,40 +149,15 @@ def shared_top_bottom(
     return SHARED.concat(frames)
 
 
-def _shared_vocabulary(study: Study) -> pl.DataFrame:
-    options = study.options
-    try:
-        shared = shared_vocabulary(
-            study.run,
-            trim=options.shared_trim,
-            fold_case=options.shared_fold_case,
-            round_trip=options.shared_round_trip,
-        )
-    except RunError as error:
-        raise Absent(f"{error}.") from error
-    return shared.select("token", *study.scored)
-
-
 def _rewards(study: Study, prompt: str) -> pl.DataFrame:
-    models = study.scored_under(prompt)
-    shared = study.tables.get("shared_vocabulary")
-    if shared is None:
-        return pl.DataFrame(schema={"token": pl.String, **dict.fromkeys(models, pl.Float32)})
-    return shared_rewards(study.run, shared, prompt, models)
+    shared = study.tables["shared_vocabulary"]
+    return shared_rewards(study.run, shared, prompt, study.scored_under(prompt))
 
 
 def _framing(study: Study, how: Combined) -> pl.DataFrame:
     prompts = scored_prompts(study)
     ends = framing_ends(study.run, study.scored, prompts, study.settings.top, how)
     return required(ends, TOO_FEW.format(*prompts))
-
-
-def _framed_logprobs(study: Study, how: Combined) -> pl.DataFrame:
-    good, bad = study.options.framing
-    if bad != "greatest" and not any(_pairs(study.run, (good, bad))):
-        good = "greatest"
-    ends = framed_logprobs(study.run, (good, bad), study.settings.top, how)
-    return required(ends, f"No language model was given both “{good}” and “{bad}” in one form.")
 
 
 def _shared_ends(study: Study, prompt: str = "", how: Combined = "sum") -> pl.DataFrame:
@@ -264,10 +189,6 @@ def _under(study: Study, prompt: str, ends: pl.DataFrame) -> Iterator[Block]:
         text = "Each model’s highest and lowest tokens. A bar is the distance from its median."
         yield Picture(f"top_bottom_{prompt}", text, draw)
     yield _list(study, TOP_BOTTOM, ends, prompt, title="The same as text")
-    consensus = study.tables.get("consensus", prompt)
-    if consensus is not None and len(study.names) > 1:
-        named = blocs.with_nicknames(consensus, study, "models")
-        yield from blocs.CONSENSUS.rows(named, prompt)
 
 
 def _of_both(study: Study) -> Iterator[Block]:
@@ -306,34 +227,9 @@ def _logprobs_drawn(study: Study) -> Iterator[Block]:
         yield Folded(title, [picture, *LOGPROBS.rows(ends, prompt)])
 
 
-def _framed_logprobs_shown(study: Study) -> Iterator[Block]:
-    for spec in FRAMED_LOGPROBS.values() if study.run.logprobs else ():
-        yield from spec.rows(study.tables[spec.name])
-
-
 def _list(study: Study, spec: Spec, ends: pl.DataFrame, *key: str, title: str) -> Folded:
     both = side_by_side(ends, study.settings.figure_top)
     return Folded(title, [*both, *spec.rows(ends, *key, title="All of them, to sort and filter")])
-
-
-def findings(study: Study) -> Iterator[Finding]:
-    """The words with the highest and the lowest mean percentiles over the models of each bloc."""
-    drawn = study.tables.get("quantiles") is not None
-    for (prompt,), ends in study.tables.of("consensus").items():
-        percentiles = blocs.shared_percentiles(study, prompt)
-        words = blocs.ordinary_words(study, percentiles["token"])
-        for models in ends["models"].unique(maintain_order=True):
-            slugs = models.split()
-            if len(slugs) > 1:
-                ordinary = blocs.consensus_ends(percentiles, [slugs], _NAMED, words)
-                every = ends.filter(models=models)
-                (high, low), what = blocs.quoted(ordinary, every, "end", _NAMED)
-                who = blocs.who(study, slugs)
-                text = (
-                    f"Asked {study.prompt_names[prompt]}, {who} on average rank {high} highest "
-                    f"and {low} lowest of the {what} that every model has."
-                )
-                yield Finding(text=text, picture=f"top_bottom_{prompt}" if drawn else "")
 
 
 ANALYSIS = Analysis(
@@ -342,14 +238,10 @@ ANALYSIS = Analysis(
     label="Tokens",
     lead="The highest and lowest tokens of each model’s own vocabulary, special and unused "
     "tokens included. ␣ is a space, ↵ a line end; other invisible characters show their code "
-    "point. Models of a bloc, which agree more than chance (see Agreement), also have a common "
-    "list.",
+    "point.",
     make=_tables,
-    parts=(_by_prompt, _of_both, _shared, _logprobs_drawn, _framed_logprobs_shown),
-    told=(findings,),
+    parts=(_by_prompt, _of_both, _shared, _logprobs_drawn),
     caveats=lambda study: (
-        "An average over models is the mean percentile of a word among the words that all of them "
-        "know; spellings that differ by case or outer spaces are one word.",
         "The sum of two prompts weighs the one whose rewards vary more.",
         "A token that one model has and another lacks is on no shared list, however extreme.",
     ),

@@ -1,22 +1,18 @@
-"""Ranks of items for people and models: those furthest apart, and some items through all models."""
+"""Ranks of items for people and models: those furthest apart."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 
 import altair as alt
 import polars as pl
 
 from analysis.charts import look
 
-HUMAN = "human"
 _LOWER, _HIGHER = "lower than people’s rank predicts", "higher than it predicts"
 _NUMBERS = {
     "people": "people’s rank",
     "predicted": "predicted from it",
     "models": "median of the models",
 }
-_FIRST = 1000  # Ranks of the lower panel.
 
 
 def dumbbells(gaps: pl.DataFrame, count: int) -> look.Chart:
@@ -62,45 +58,3 @@ def dumbbells(gaps: pl.DataFrame, count: int) -> look.Chart:
     ]
     made = alt.LayerChart(layer=layers, data=look.data(shown), width=520, height=alt.Step(16))
     return look.faceted(made, list(ends), 1, "end", apart="y")
-
-
-def trajectories(
-    ranked: pl.DataFrame, names: Mapping[str, str], items: Sequence[str]
-) -> look.Chart:
-    """The rank of some items for people and for each model; below, the first 1,000 ranks.
-
-    Args:
-      ranked: item_id, item, human_rank, then one column per model with its rank (1 is best).
-      names: slug -> nickname, in the order of the columns of the chart.
-      items: the items that are drawn and named.
-    """
-    models = [model for model in names if model in ranked.columns]
-    labels = look.unique({"human_rank": HUMAN} | {model: names[model] for model in models})
-    chosen = ranked.filter(pl.col("item").is_in(list(items))).unique("item").sort("human_rank")
-    shown = chosen.select(
-        pl.col("item").map_elements(look.token, pl.String), "human_rank", *models
-    ).unpivot(index="item", variable_name="by", value_name="rank")
-    shown = shown.with_columns(pl.col("by").replace(labels))
-    kinds = shown["item"].unique(maintain_order=True).to_list()
-    base = alt.Chart(
-        width=max((62 if len(labels) <= look.PANELS else 24) * len(labels), 260)
-    ).mark_line(strokeWidth=1.5, point=alt.OverlayMarkDef(size=34, filled=True), clip=True)
-    first = alt.Scale(type="log", domain=[min(_FIRST, ranked.height), 0.9], clamp=True)
-    whole = alt.Scale(domain=[ranked.height, 1])
-    across = alt.X("by:N", sort=list(labels.values()), title=None)
-    legend = alt.Legend(orient="right", columns=1, symbolLimit=0)
-    paint = look.by_kind("item", kinds, legend=legend)
-    tooltip = ["item:N", "by:N", alt.Tooltip("rank:Q", format=",.4~g")]
-    panels = [
-        base.encode(
-            x=across.axis(labelAngle=-40, labels=below),
-            y=alt.Y("rank:Q", title=title, scale=scale),
-            color=paint,
-            tooltip=tooltip,
-        ).properties(height=height)
-        for title, scale, height, below in (
-            ("rank (1 is best)", whole, 220, False),
-            ("the first 1,000, log scale", first, 120, True),
-        )
-    ]
-    return alt.vconcat(*panels, data=look.data(shown)).resolve_scale(x="shared")

@@ -73,21 +73,6 @@ REPEATED = Spec(
     page="model group times effect_sd ci_low ci_high further further_low further_high",
     title="Repeated",
 )
-SHAPES = Spec(
-    "appended_shapes",
-    (
-        *(MODEL, Column("group"), Column("token", "token")),
-        *(Column(f"x{times}", "fixed", f"×{times}") for times in schema.TIMES),
-        Column(
-            "shape",
-            help="by the largest mean effect in the token's direction: `turns` where half of it is "
-            "gone at the end, `grows` where the last doubling adds a tenth, else `saturates`",
-        ),
-    ),
-    title="Token by token",
-    help="mean effects in units, by how often the token stands behind the reply",
-)
-
 _LISTED, _REPLIES = 10, 4  # values that give a unit: of lists, and of the replies alone
 _PICTURE = r"\p{Extended_Pictographic}"
 _MARK = r"^\s*(<[^\s<>]*>|\[/?[A-Z_]+\]|</?\w+>)\s*$"
@@ -293,10 +278,10 @@ def kinds(run: Run, model: str, table: pl.DataFrame) -> pl.DataFrame:
     return KINDS.frame(rows).sort("effect_sd", descending=True, maintain_order=True)
 
 
-def repeated(run: Run, model: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """`REPEATED` and `SHAPES` of a model."""
+def repeated(run: Run, model: str) -> pl.DataFrame:
+    """`REPEATED` of a model."""
     size, _ = unit(run, model, effects(run, model))
-    rows, shapes = list[tuple[object, ...]](), list[tuple[object, ...]]()
+    rows = list[tuple[object, ...]]()
     for group in schema.REPEATED:
         names, cube, numbers = _cube(run, model, group)
         if not names:
@@ -311,10 +296,7 @@ def repeated(run: Run, model: str) -> tuple[pl.DataFrame, pl.DataFrame]:
             ends_ = float(mean[at]), float(low[at]), float(high[at])
             sizes = times, len(names), len(cube)
             rows.append((model, group, *sizes, *ends_, change.value, change.low, change.high))
-        curves = over_clusters(cube, numbers).mean(axis=0) / size  # [tokens, times]
-        of_tokens = zip(names, curves, strict=True)
-        shapes += [(model, group, name, *curve.tolist(), shape(curve)) for name, curve in of_tokens]
-    return REPEATED.frame(rows), SHAPES.frame(shapes)
+    return REPEATED.frame(rows)
 
 
 def _cube(run: Run, model: str, group: str) -> tuple[list[str], Array, Array]:
@@ -336,15 +318,6 @@ def _cube(run: Run, model: str, group: str) -> tuple[list[str], Array, Array]:
         each.append(frame["reward"].to_numpy().astype(float) - (result.baseline or 0.0))
     cube = np.array(each).reshape(len(each), -1, width)
     return frame["item"].to_list()[::width], cube, clusters(results)
-
-
-def shape(curve: Array) -> str:
-    """How mean effects [times] of a repeated token go on (`SHAPES`)."""
-    towards = curve * (np.sign(curve[0]) or 1.0)
-    most = towards.max()
-    if towards[-1] < most / 2:
-        return "turns"
-    return "grows" if most > 0 and towards[-1] - towards[-2] >= 0.1 * most else "saturates"
 
 
 def strongest(table: pl.DataFrame, count: int) -> Sequence[dict[str, Any]]:  # Any: cells

@@ -122,10 +122,9 @@ def matches(
     return MATCHES.frame(counts)
 
 
-def matches_block(tables: Tables, *analyses: str) -> list[Block]:
-    """How many tokens matched the word lists of `analyses`: tables ("matches", analysis)."""
-    each = (MATCHES.rows(tables.get("matches", name), name) for name in analyses)
-    return [block for blocks in each for block in blocks]
+def matches_block(tables: Tables, analysis: str) -> list[Block]:
+    """How many tokens matched the word list of an analysis: the table ("matches", analysis)."""
+    return MATCHES.rows(tables.get("matches", analysis), analysis)
 
 
 def by_model_and_prompt(points: pl.DataFrame) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:

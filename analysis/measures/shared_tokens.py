@@ -9,38 +9,26 @@ from analysis.run import Run, places
 from analysis.statistics import Array
 from analysis.statistics.ranks import Ranking
 from analysis.words.stems import stem_numbers
-from engine.runs.result import RunError
 from engine.runs.schema import Columns
 
 NOTHING_SHARED = "The models share no tokens, so their orders cannot be compared."
 
 
-def shared_vocabulary(
-    run: Run, *, trim: bool = False, fold_case: bool = False, round_trip: bool = False
-) -> pl.DataFrame:
+def shared_vocabulary(run: Run) -> pl.DataFrame:
     """The strings that exactly one token of every model decodes to.
 
-    Case and spaces count by default. A string that comes from more than one id in any
-    vocabulary is dropped, because no rule would say which of its scores to take. That is decided
-    after outer white space is stripped (`trim`) and case is folded (`fold_case`), which therefore
-    drop words that have several spellings. With `round_trip` only tokens are taken whose text
-    tokenises to themselves.
+    Case and spaces count. A string that comes from more than one id in any vocabulary is dropped,
+    because no rule would say which of its scores to take.
 
     Returns:
       token, and one column per model (named by its slug, in the order of the run) with the
       token_id there; sorted by token. No rows where the models share nothing.
-
-    Raises:
-      RunError: `round_trip`, and a vocabulary does not know it (imported scores).
     """
-    text = pl.col("token")
-    text = text.str.strip_chars() if trim else text
-    text = text.str.to_lowercase() if fold_case else text
     models = run.vocabulary_models
     if not models:
         return pl.DataFrame(schema={"token": pl.String})
     first = {run.same_vocabulary(slug): slug for slug in reversed(models)}
-    unique = {key: _unambiguous(run, slug, text, round_trip) for key, slug in first.items()}
+    unique = {key: _unambiguous(run, slug) for key, slug in first.items()}
     frames = [unique[run.same_vocabulary(slug)].rename({"token_id": slug}) for slug in models]
     joined = frames[0]
     for frame in frames[1:]:
@@ -84,11 +72,6 @@ def stems_of(run: Run, model: str, token_ids: Array) -> Array:
     return stem_numbers(vocabulary["token"][known])
 
 
-def _unambiguous(run: Run, model: str, text: pl.Expr, round_trip: bool) -> pl.DataFrame:
-    vocabulary = run.vocabulary(model).collect()
-    if round_trip:
-        if vocabulary["round_trip"].null_count():
-            raise RunError(f"{model}: its vocabulary does not say which tokens round-trip")
-        vocabulary = vocabulary.filter(round_trip="same")
-    tokens = vocabulary.select(text.alias("token"), "token_id")
+def _unambiguous(run: Run, model: str) -> pl.DataFrame:
+    tokens = run.vocabulary(model).collect().select("token", "token_id")
     return tokens.filter(~pl.col("token").is_duplicated())

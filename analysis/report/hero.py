@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from analysis.chapters.framing import FRAMING
+from analysis.chapters.framing import FRAMING, between
 from analysis.measures.combined import prompts_of
 from analysis.report.first_screen import whole_words
 from analysis.run import places
@@ -55,8 +55,7 @@ def story(study: Study) -> Hero | None:
     framing = study.tables.get(FRAMING.name)
     if framing is None:
         return None
-    pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
-    rows = framing.filter(pair & pl.col("pearson").is_not_nan()).sort("pearson")
+    rows = framing.filter(between(prompts) & pl.col("pearson").is_not_nan()).sort("pearson")
     certain = significant(rows)
     blind = certain.filter(pl.col("ci_low") > SAME)["model"].to_list()
     turned = certain.filter(pl.col("pearson") < 0)["model"].to_list()

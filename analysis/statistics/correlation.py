@@ -1,4 +1,4 @@
-"""Correlations with their intervals: Pearson's, Spearman's, and principal axes."""
+"""Correlations with their intervals: Pearson's and Spearman's."""
 
 import math
 
@@ -137,45 +137,3 @@ def _interval(rho: float, drawn: Array, size: int) -> Estimate:
     near = np.clip(drawn[~np.isnan(drawn)], -_NEAREST, _NEAREST)
     error = float(np.arctanh(near).std(ddof=1)) if len(near) > 1 else 0.0
     return _on_fishers_scale(rho, error, size)._replace(p=spearman_p(rho, size))
-
-
-# --- Principal axes of points in the plane, with intervals of their shares of the variance -------
-
-
-# The p of one direction where that of two at once is .05: 2 Φ(−√(−2 ln .05)).
-_CIRCLE = 0.0144
-
-
-def principal_axes(a: Array, b: Array, clusters: Array) -> list[tuple[float, float, Estimate]]:
-    """Both principal axes of the points (a, b) [N], by falling share.
-
-    The influence of a point on a share is that on the eigenvalues (Critchley 1985). The interval is
-    that of `pearson_interval`, since 2 share − 1 is a correlation in other axes. It is widened to
-    hold 1/2 where a circle could give the share, whose larger axis lies where its points happen to
-    spread most. `clusters` as in `inference`.
-
-    Returns:
-      For each axis: loading of a (>= 0), loading of b, and share of the variance. No axes for
-      N < 2; shares are NaN where all points are equal.
-    """
-    if len(a) < 2:
-        return []
-    points = np.stack([a - a.mean(), b - b.mean()], axis=1)
-    values, vectors = np.linalg.eigh(points.T @ points / len(a))
-    squares = (points @ vectors) ** 2
-    total = float(values.sum())
-    axes = []
-    for k in (1, 0):
-        first, second = (float(v) for v in vectors[:, k])
-        sign = -1.0 if first < 0 or (first == 0 and second < 0) else 1.0
-        share = Estimate(math.nan)
-        if total > 0:
-            part, whole = squares[:, k], squares.sum(axis=1)
-            value = float(part.sum() / whole.sum())
-            influence = (part - value * whole) * (len(part) / float(whole.sum()))
-            _, low, high, p = pearson_interval(2 * value - 1, 2 * influence, clusters)
-            share = Estimate(value, (1 + low) / 2, (1 + high) / 2)
-            if p >= _CIRCLE:
-                share = share._replace(low=min(share.low, 0.5), high=max(share.high, 0.5))
-        axes.append((sign * first, sign * second, share))
-    return axes

@@ -1,4 +1,4 @@
-"""The shape of a distribution, and how far two differ."""
+"""The shape of a distribution, and how two language models differ on the same replies."""
 
 import math
 
@@ -6,17 +6,11 @@ import numpy as np
 import scipy.ndimage
 import scipy.special
 
-from analysis.statistics import Array, ranks
+from analysis.statistics import Array
 from analysis.statistics.inference import (
-    Estimate,
     cluster_sums,
-    clustered_draws,
-    clustered_error,
-    effective_clusters,
     two_sided_p,
-    wilson,
 )
-from analysis.statistics.permutation_tests import degrees_of_freedom, permutation_test
 from analysis.statistics.ranks import dot
 
 # --- The shape of a distribution: moments and a kernel density -----------------------------------
@@ -87,63 +81,6 @@ def density(x: Array) -> tuple[Array, Array]:
     )
     grid = np.linspace(low, high, _POINTS)
     return grid, np.interp(grid, low + step * np.arange(_BINS), smooth)
-
-
-# --- How far two samples differ: Cohen's d and the area under the ROC curve ----------------------
-
-_FEWEST = 5  # Clusters on a side: with fewer, intervals miss the truth too often.
-_WAYS = 20_000  # Assignments of clusters to sides that an exact p compares at most.
-
-
-def cohens_d(x: Array, y: Array) -> float:
-    """Cohen's d of `x` against `y`: difference of means over the pooled deviation (ddof 1)."""
-    n, m = len(x), len(y)
-    if n < 2 or m < 2:
-        return math.nan
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    pooled = math.sqrt(((n - 1) * x.var(ddof=1) + (m - 1) * y.var(ddof=1)) / (n + m - 2))
-    return float(x.mean() - y.mean()) / pooled if pooled > 0 else math.nan
-
-
-def auc(x: Array, y: Array, x_groups: Array, y_groups: Array) -> Estimate:
-    """Probability that a value of `x` exceeds one of `y`, ties counted half, in O(N log N).
-
-    The common-language effect size with Wilson's interval and the p of 1/2. The effective number of
-    draws is what gives a share Obuchowski's variance for clustered data (1997; DeLong's of 1988
-    where no two values share a cluster), and at most what gives it the variance of Mann and
-    Whitney's U where nothing differs. Student's t has Satterthwaite's degrees of freedom. p is that
-    of the interval or, where clusters can change sides in 20,000 ways or fewer, the share of these
-    with ranks as far apart.
-
-    The ends and p are NaN where a side has fewer than five clusters, the probability where a side
-    has no value. `x` is [N], `y` is [M], and their groups are any labels of clusters, each of which
-    lies on one side.
-    """
-    n, m = len(x), len(y)
-    sides = [np.unique(groups, return_inverse=True)[1] for groups in (x_groups, y_groups)]
-    if min(n, m) == 0:
-        return Estimate(math.nan)
-    both = ranks.average_ranks(np.concatenate([x, y]))
-    above = (both[:n] - ranks.average_ranks(x)) / m
-    below = 1 - (both[n:] - ranks.average_ranks(y)) / n
-    chance = float(above.mean())
-    g, h = (int(side.max()) + 1 for side in sides)
-    if min(g, h) < _FEWEST:
-        return Estimate(chance)
-    places = zip((above, below), sides, strict=True)
-    parts = np.array([clustered_error(each - each.mean(), side) ** 2 for each, side in places])
-    free = np.array([effective_clusters(side) - 1 for side in sides])
-    degrees = degrees_of_freedom(parts[:, None], free)[0]
-    first, second = map(clustered_draws, (both[:n], both[n:]), sides)
-    draws, variance = 3 * first * second / (first + second + 1), float(parts.sum())
-    if variance > 0:
-        draws = min(draws, chance * (1 - chance) / variance)
-    p = 2 * float(scipy.special.stdtr(degrees, -2 * abs(chance - 0.5) * math.sqrt(draws)))
-    if math.comb(g + h, g) <= _WAYS:
-        sums = cluster_sums(both - both.mean(), np.append(sides[0], g + sides[1]))[:, None]
-        p = permutation_test(sums, np.arange(g + h) < g, np.random.default_rng(0), _WAYS).p.item()
-    quantile = float(scipy.special.stdtrit(degrees, 0.975))
-    return wilson(chance, quantile**2 / draws)._replace(p=p)
 
 
 # --- How two language models differ on the same replies ------------------------------------------

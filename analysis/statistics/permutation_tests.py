@@ -87,21 +87,12 @@ def welch_interval(values: Array, first: Array) -> Estimates:
         return Estimates(middle, *np.full((2, len(middle)), math.nan))
     parts = np.stack([group.var(axis=0, ddof=1) / len(group) for group in groups])
     free = np.array([len(group) - 1 for group in groups])
-    quantile = scipy.special.stdtrit(degrees_of_freedom(parts, free), 0.975)
-    half = quantile * np.sqrt(parts.sum(axis=0))
-    return Estimates(middle, middle - half, middle + half)
-
-
-def degrees_of_freedom(parts: Array, free: Array) -> Array:
-    """Degrees of freedom of the sum of variances `parts` [K, C], each with its `free` [K].
-
-    Satterthwaite 1946; float64 [C].
-    """
-    total = parts.sum(axis=0)
-    spread = (parts**2 / free[:, None]).sum(axis=0)
-    # Where nothing varies, the quotient has no value and the interval no width.
+    total, spread = parts.sum(axis=0), (parts**2 / free[:, None]).sum(axis=0)
+    # Satterthwaite 1946. Where nothing varies, the quotient has no value and the interval no width.
     safe = np.where(spread > 0, spread, 1.0)
-    return np.where(spread > 0, total**2 / safe, float(free.sum()))
+    degrees = np.where(spread > 0, total**2 / safe, float(free.sum()))
+    half = scipy.special.stdtrit(degrees, 0.975) * np.sqrt(total)
+    return Estimates(middle, middle - half, middle + half)
 
 
 # --- Whether things stand higher or lower in the mean of several orders than chance puts them

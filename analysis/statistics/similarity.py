@@ -1,102 +1,10 @@
-"""Similarity of models: which traits predict it, maps of it, and groups that it makes."""
+"""Metric multidimensional scaling: distances between models drawn as a map in the plane."""
 
-import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
-from scipy.cluster import hierarchy
 
-from analysis.statistics import Array, ranks
-
-# --- Representational similarity analysis: which traits of the models predict their agreement
-
-
-def permutations(size: int, draws: int, rng: np.random.Generator) -> tuple[Array, bool]:
-    """Permutations of `size` things, int64 [P, size]: all where there are at most `draws`.
-
-    Else random ones. And whether these are all (the identity is then among them).
-    """
-    if size <= 8 and math.factorial(size) <= draws:
-        return np.array(list(itertools.permutations(range(size)))), True
-    return rng.permuted(np.tile(np.arange(size), (draws, 1)), axis=1), False
-
-
-def pairs_of(matrix: Array) -> Array:
-    """The pairs i > j of a symmetric matrix [M, M], as one vector [M (M - 1) / 2]."""
-    return matrix[np.tril_indices(len(matrix), -1)]
-
-
-def pair_places(orders: Array) -> Array:
-    """For each permutation `orders` [P, M] of the models, where each pair comes from.
-
-    int64 [P, M (M - 1) / 2]: `pairs_of(matrix)[places]` are the pairs of the permuted matrix.
-    """
-    size = orders.shape[1]
-    rows, columns = np.tril_indices(size, -1)
-    place = np.zeros((size, size), dtype=np.int64)
-    place[rows, columns] = place[columns, rows] = np.arange(len(rows))
-    return np.asarray(place.ravel()[orders[:, rows] * size + orders[:, columns]])
-
-
-def mantel(
-    similarity: Array, predictors: Array, places: Array, exact: bool
-) -> Iterator[tuple[float, float]]:
-    """Mantel's test (1967): Pearson's r of each predictor, and its one-sided p.
-
-    Models of `similarity` (symmetric [M, M]) are permuted; `predictors` are symmetric [K, M, M],
-    `places` the `pair_places` of the permutations [P, N], and `exact` whether these are all.
-    """
-    y = pairs_of(similarity)
-    shuffled = y[places]
-    shuffled -= y.mean()
-    for x in map(pairs_of, predictors):
-        r, p = ranks.pearson(x, y), math.nan
-        if not math.isnan(r):
-            centred = x - x.mean()
-            scale = math.sqrt(float(centred @ centred) * float(((y - y.mean()) ** 2).sum()))
-            p = _p(shuffled @ centred / scale, r, exact)
-        yield r, p
-
-
-def joint(similarity: Array, predictors: Array) -> tuple[Array, float]:
-    """Least squares of the pairs of `similarity` on all `predictors` [K, M, M] together.
-
-    Standardised coefficients [K], NaN for a predictor that is constant or a linear combination of
-    those before it; and R².
-    """
-    beta = np.full(len(predictors), math.nan)
-    y = pairs_of(similarity)
-    columns = np.stack([pairs_of(matrix) for matrix in predictors], axis=1)
-    used = _identified(columns)
-    if not used or np.ptp(y) == 0 or len(y) <= len(used) + 1:
-        return beta, math.nan
-    z, target = _standard(columns[:, used]), _standard(y)
-    beta[used] = np.linalg.lstsq(z, target, rcond=None)[0]
-    basis, _ = np.linalg.qr(z)
-    return beta, float(((basis.T @ target) ** 2).sum() / len(y))
-
-
-def _identified(columns: Array) -> list[int]:
-    """Columns that are neither constant nor a linear combination of those before them."""
-    used: list[int] = []
-    for k in range(columns.shape[1]):
-        design = np.column_stack([np.ones(len(columns)), columns[:, [*used, k]]])
-        if np.linalg.matrix_rank(design) == design.shape[1]:
-            used.append(k)
-    return used
-
-
-def _standard(x: Array) -> Array:
-    return np.asarray((x - x.mean(axis=0)) / x.std(axis=0))
-
-
-def _p(drawn: Array, observed: float, exact: bool) -> float:
-    extreme = int((drawn >= observed - 1e-12).sum())
-    return extreme / len(drawn) if exact else (1 + extreme) / (1 + len(drawn))
-
-
-# --- Multidimensional scaling: distances drawn as a map in the plane -----------------------------
+from analysis.statistics import Array
 
 _STARTS = 16  # Random starts beside the classical solution.
 _ITERATIONS = 500  # At most, for each start.
@@ -179,25 +87,3 @@ def _guttman(distances: Array, points: Array, drawn: Array) -> Array:
 
 def _squares(x: Array) -> float:
     return float((x**2).sum())
-
-
-# --- Groups of models of which every two agree ---------------------------------------------------
-
-_CERTAIN = 1e-12  # agreement that is above 0
-
-
-def blocs(certain: Array) -> list[list[int]]:
-    """Complete linkage, cut at 0: merges two groups as long as all of their models agree.
-
-    `certain` is the least agreement of every two models that the evidence allows, such as the lower
-    end of an interval of Kendall's tau; symmetric, float64 [M, M]; the diagonal is ignored. The
-    groups are ascending indices, the largest group first, then by their first index; every two
-    models of a group are above 0.
-    """
-    size = len(certain)
-    labels = np.zeros(min(size, 1), dtype=np.int64)
-    if size > 1:
-        tree = hierarchy.linkage(1 - certain[np.triu_indices(size, 1)], method="complete")
-        labels = hierarchy.fcluster(tree, 1 - _CERTAIN, criterion="distance")
-    groups = [np.flatnonzero(labels == label).tolist() for label in np.unique(labels)]
-    return sorted(groups, key=lambda group: (-len(group), group[0]))

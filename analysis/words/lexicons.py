@@ -33,7 +33,6 @@ _ISE = re.compile(r"(?<=...)is(?=(?:e[ds]?|ing|ation|er)$)")
 _TERMS = ("word", "group", "axis", "stem")
 _IN_CATEGORIES: Columns = dict.fromkeys(("word", "category", "scale"), pl.String)
 _AFINN: Columns = {"word": pl.String, "value": pl.Float64}
-_BING: Columns = {"word": pl.String, "valence": pl.String}
 _FREQUENCY: Columns = {"word": pl.String, "per_million": pl.Float64}
 
 
@@ -60,28 +59,6 @@ def afinn(path: str = "") -> pl.DataFrame:
     except ValueError:
         raise LexiconError(f"{source}: not lines of a word, a tab and a value") from None
     return _distinct(pl.DataFrame(table, schema=_AFINN, orient="row"), str(source))
-
-
-def bing(path: str) -> pl.DataFrame:
-    """Bing Liu's opinion lexicon: word, valence ("positive" or "negative").
-
-    From a CSV word,sentiment, or the folder of positive-words.txt and negative-words.txt. Words in
-    both lists are left out.
-    """
-    folder = pathlib.Path(path)
-    if folder.is_dir():
-        rows = [
-            (line.strip().lower(), valence)
-            for valence in ("positive", "negative")
-            for line in _lines(folder / f"{valence}-words.txt")
-            if line.strip() and not line.startswith(";")
-        ]
-    else:
-        table = _terms(path, ("word", "sentiment"))
-        rows = list(table.with_columns(pl.col("word").str.to_lowercase()).iter_rows())
-    words = pl.DataFrame(rows, schema=_BING, orient="row").unique()
-    words = words.filter(pl.col("valence").is_in(["positive", "negative"]))
-    return _distinct(words.filter(~pl.col("word").is_duplicated()), path)
 
 
 def frequency(path: str = "", join: str = "forms") -> pl.DataFrame:

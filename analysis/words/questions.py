@@ -85,7 +85,6 @@ def check_files(options: Options) -> None:
     readers: dict[str, Callable[[str], object]] = {
         "afinn": lexicons.afinn,
         "frequency": lexicons.frequency,
-        "bing": lexicons.bing,
         "identity": lexicons.identity,
         "categories": lexicons.categories,
         "questions": functools.partial(questions, {}),

@@ -26,11 +26,6 @@ _LAST_Y = re.compile("y$")
 _NUMBERED: collections.deque[tuple[pl.Series, npt.NDArray[np.int64]]] = collections.deque(maxlen=8)
 
 
-def words(tokens: pl.Series) -> npt.NDArray[np.int64]:
-    """`dense_numbers` of the words of tokens [N]; case and outer spaces make no difference."""
-    return dense_numbers(folded(tokens))
-
-
 def folded(tokens: _Texts) -> _Texts:
     """The tokens (a series, or an expression) in lower case, without outer spaces."""
     return tokens.str.strip_chars().str.to_lowercase()

@@ -106,7 +106,7 @@ CASES = {
     "analyze --report={tmp}/report": {
         "": "--run is missing",
         "--run={tmp}/nowhere": "{tmp}/nowhere: not a run folder",
-        "--run={small} --config.options.bing=nowhere.csv": ("analyze.options.bing='nowhere.csv'"),
+        "--run={small} --config.options.afinn=nowhere.csv": ("analyze.options.afinn='nowhere.csv'"),
         "--run={small} --config.options.afinn={tmp}/words.txt": ("{tmp}/words.txt"),
     },
     "import_scores --layout=tokens --run={run}": {

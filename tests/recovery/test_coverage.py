@@ -16,7 +16,6 @@ from analysis.measures import pairs
 from analysis.statistics import (
     calibration,
     correlation,
-    distributions,
     inference,
     kendall,
     regression,
@@ -115,12 +114,6 @@ def spearman(rng, words, r):
     return correlation.spearman_intervals(x, [y], rng, 200)[0], 6 / math.pi * math.asin(r / 2)
 
 
-def axis(rng, words, r, scale):
-    x, y, of = correlated(rng, words, r)
-    low, high = np.linalg.eigvalsh([[1, r * scale], [r * scale, scale**2]])
-    return correlation.principal_axes(x, scale * y, of)[0][2], high / (low + high)
-
-
 def tau(rng, words, r):
     x, y, of = correlated(rng, words, r)
     first, second = map(kendall.Order.of, (x, y))
@@ -145,12 +138,6 @@ def mean_tau(rng, items, r):
     return kendall.sum_interval(shares, value, items), 2 / math.pi * math.asin(r)
 
 
-def auc(rng, words, others, chance, spread=1.0):
-    (x, of), (y, of_others) = normal(rng, words), normal(rng, others)
-    above = scipy.stats.norm.ppf(chance) * math.hypot(1, spread)
-    return distributions.auc(above + spread * x, y, of, of_others), chance
-
-
 def slope(rng, words):
     error, of = normal(rng, words)
     x = rng.normal(size=of.max() + 1)[of]
@@ -169,11 +156,9 @@ SETTINGS = {
     pearson: (("30", 0.8), ("20x4", 0.0), ("unequal", 0.5)),
     pearson_less_another: (("50", 0.8, 0.5), ("100x3", 0.9, 0.2), ("300", 0.5, 0.4)),
     spearman: (("20", 0.5), ("20", 0.9), ("80", 0.7)),
-    axis: (("30", 0.0, 1.0), ("30", 0.9, 1.0), ("unequal", 0.7, 2.0)),
     tau: (("80x3", 0.0), ("30", 0.5), ("unequal", 0.5), ("unequal", 0.8)),
     tau_less_another: (("20", 0.8, 0.5), ("50", 0.8, 0.5), ("unequal", 0.8, 0.5)),
     mean_tau: ((10, 0.3), (20, 0.5), (20, 0.9)),
-    auc: (("5", "5", 0.96), ("6", "6", 0.5), ("20x3", "20x3", 0.86), ("5", "40", 0.9, 3.0)),
     slope: (("10x4",), ("100x2",), ("unequal",)),
 }
 

@@ -89,12 +89,10 @@ def full(tmp_path_factory, settings):
     run = analysis.load(runs.full_run(folder / "run", np.random.default_rng(0)))
     graded = sorted(set(run.vocabulary(runs.GATED).collect()["token"].str.strip_chars()))
     plain = [word for word in graded if word.isascii() and word.isalpha() and word.islower()]
-    bing = [f"{w},{('positive', 'negative')[i % 2]}" for i, w in enumerate(plain)]
-    (folder / "bing.csv").write_text("\n".join(["word,sentiment", *bing]), encoding="utf-8")
     bnc = [f"\t{word}\tNoC\t:\t{1 + i % 90}\t100\t0.9" for i, word in enumerate(plain)]
     (folder / "bnc.txt").write_text("\n".join(bnc) + "\n", encoding="utf-8")
-    paths = {"bing": str(folder / "bing.csv"), "frequency": str(folder / "bnc.txt")}
-    chosen = dataclasses.replace(settings, options=options_of(**paths))
+    options = options_of(frequency=str(folder / "bnc.txt"))
+    chosen = dataclasses.replace(settings, options=options)
     return analysis.compute(run, runs.INFOS, chosen, CHAPTERS)
 
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 
-import polars as pl
 import pytest
 
 from analysis import CHAPTERS
@@ -19,7 +18,6 @@ def study_of(study_of, write):
     lexica = {
         "afinn": write("afinn.txt", "love\t3\nhate\t-3\nx\t1\n"),
         "frequency": write("bnc.txt", bnc),
-        "bing": write("bing.csv", "word,sentiment\nlove,positive\nhate,negative\n"),
     }
     return lambda run, **changed: study_of(run, *CHAPTERS, top=3, **lexica | changed)
 
@@ -28,7 +26,7 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks_in_a_line(small_run, 
     tables = study_of(small_run).tables
     for reason in tables.absent.values():
         assert reason.endswith(".") and "\n" not in reason
-    lacking = {("rsa",), ("items_questions",), ("lens",), ("lens_framing",)}
+    lacking = {("items_questions",), ("lens",), ("lens_framing",)}
     assert lacking <= tables.absent.keys()
     assert {(name, "worst") for name in ("kendall_tau", "rbo", "mds")} <= tables.absent.keys()
     assert tables["rbo", "greatest"].columns == ["model", "m-one", "m-two"]
@@ -37,19 +35,18 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks_in_a_line(small_run, 
     assert framed == [("m-one", "greatest", "worst")]
     assert tables["framing_sum"]["reward"].to_list() == [2.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     matched = {name for (name,) in tables.of("matches")}
-    assert matched == {"sentiment", "frequency", "bing", "groups"}
+    assert matched == {"sentiment", "frequency", "groups"}
 
 
 def test_a_lexicon_that_is_not_there_or_does_not_match(small_run, study_of, write, monkeypatch):
     other = write("other.txt", "\tother\tNoC\t:\t150\t100\t0.9\n")
     assert study_of(small_run, frequency=other).tables.reason("frequency_slopes")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    tables = study_of(small_run, afinn="", bing="").tables
+    tables = study_of(small_run, afinn="").tables
     assert "afinn" in tables.reason("sentiment_slopes")
-    assert "options.bing" in tables.reason("bing_effects")
 
 
-@pytest.mark.parametrize("option", ["afinn", "bing", "frequency", "identity", "categories"])
+@pytest.mark.parametrize("option", ["afinn", "frequency", "identity", "categories"])
 def test_a_lexicon_that_was_named_and_is_malformed_ends_the_command(
     small_run, study_of, write, option
 ):
@@ -63,7 +60,7 @@ RUNS: dict[str, tuple] = {
     "one model": (
         {"v": ["a", "b", "c"]},
         {("m", "v"): [1.0, 2.0, 3.0]},
-        ["rsa", "framing", "sentiment_slopes", "frequency_slopes", "groups"],
+        ["framing", "sentiment_slopes", "frequency_slopes", "groups"],
     ),
     "no shared tokens": (
         {"v": ["a", "b"], "w": ["c", "d"]},
@@ -113,27 +110,10 @@ def test_items_alone(make_run, study_of):
     assert "humans_gap" in tables.files
 
 
-def test_round_trips_asked_of_an_imported_vocabulary(make_run, study_of):
-    scores = {("m", "greatest"): [1.0, 2.0], ("n", "greatest"): [1.0, 2.0]}
-    run = make_run({"v": ["a", "b"]}, {"m": "v", "n": "v"}, scores)
-    unknown = pl.read_parquet(run / "vocab/v.parquet").with_columns(
-        round_trip=pl.lit(None, dtype=pl.String)
-    )
-    runs.add_table(run, "vocab/v.parquet", unknown)
-    tables = study_of(run, shared_round_trip=True, shared_ends=True).tables
-    for name in (
-        ("shared_vocabulary",),
-        ("kendall_tau", "greatest"),
-        ("shared_top_bottom", "greatest"),
-    ):
-        assert tables.reason(*name).startswith("m: ")
-    assert tables["moments"]["n"].to_list() == [2, 2]  # of each model's whole vocabulary
-
-
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        ("shared_trim", 1, "True, False"),
+        ("shared_ends", 1, "True, False"),
         ("afinn", None, "a path, or ''"),
         ("match_trim", True, "'auto', 'always', 'never'"),
         ("frequency_join", "heads", "'forms', 'paper'"),

@@ -1,12 +1,20 @@
+"""How alike models rank the shared words: SciPy's numbers, and planted sides that are named."""
+
 import itertools
+import re
 
 import numpy as np
 import polars as pl
 import pytest
 import scipy.stats
 
-from analysis.chapters import agreement, blocs, explained
+from analysis.blocks import pictures
+from analysis.chapters import agreement, model_list, tokens
+from analysis.charts import look
 from analysis.statistics.ranks import rank_biased_overlap, ranking
+from tests.support.studies import named, told
+
+WORDS = [f"{start}w{i}" for i in range(150) for start in ("", " ")]
 
 
 @pytest.fixture
@@ -36,16 +44,6 @@ def test_every_entry_is_scipys_statistic_of_its_two_models(rewards, matrix, refe
         assert entry == pytest.approx(reference(rewards[a], rewards[b]).statistic)
 
 
-def test_consensus_averages_percentiles_and_measures_their_spread():
-    table = pl.DataFrame({"token": list("abc"), "m1": [1.0, 2.0, 3.0], "m2": [30.0, 20.0, 40.0]})
-    found = blocs.consensus(table.with_columns((pl.col("m1", "m2").rank() - 0.5) / 3))
-    assert found["token"].to_list() == ["c", "a", "b"]
-    assert found["percentile"].to_list() == pytest.approx([5 / 6, 1 / 3, 1 / 3])
-    assert found["spread"].to_list() == pytest.approx([0.0, 1 / 18**0.5, 1 / 18**0.5])
-    assert found["lowest"].to_list() == pytest.approx([5 / 6, 1 / 6, 1 / 6])
-    assert found["highest"].to_list() == pytest.approx([5 / 6, 1 / 2, 1 / 2])
-
-
 def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
     rankings = [ranking(rewards[model].to_numpy()) for model in rewards.columns[1:]]
     matrix = agreement.overlaps(rankings, 0.8)
@@ -55,17 +53,76 @@ def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
 
 def test_a_map_leaves_out_models_without_an_order(rewards):
     flat = rewards.with_columns(m0=pl.lit(1.0, dtype=pl.Float32))
-    table = explained.mds_table(agreement.kendall_matrix(flat), np.random.default_rng(0))
-    assert table.columns == ["model", "x", "y", "stress"]
+    table = agreement.mds_table(agreement.kendall_matrix(flat), np.random.default_rng(0))
     assert table["model"].to_list() == ["m1", "m2", "m3"]
     assert table["stress"].n_unique() == 1
 
 
-def test_what_is_not_known_of_all_models_predicts_nothing():
-    known = {"base": ["Llama 3", "Llama 3.2", "Gemma 2"], "developer": ["x", None, "y"]}
-    known |= {"size_b": [8.0, 3.0, 2.0], "rewardbench_rank": [1, 1, 1]}
-    models = pl.DataFrame({"model": ["a", "b", "c"], **known})
-    found = explained.predictors(models)
-    assert list(found) == ["base", "size"]
-    assert found["base"][0].tolist() == [1.0, 1.0, 0.0]
-    assert found["size"][0].tolist() == pytest.approx([1.0, 1 / 6, 1 / 7])
+@pytest.fixture
+def study(make_run, study_of):
+    """Makes a study of models with the given rewards under each prompt."""
+
+    def made(words=WORDS, **prompts):
+        scores = {(f"m{i}", p): own for p, each in prompts.items() for i, own in enumerate(each)}
+        run = make_run({"v": words}, {model: "v" for model, _ in scores}, scores, size=400)
+        return study_of(run, model_list, tokens, agreement)
+
+    return made
+
+
+def following(rng, signs):
+    """Rewards that follow one order, or its reverse."""
+    base = rng.normal(size=len(WORDS))
+    return [sign * base + 0.7 * rng.normal(size=len(WORDS)) for sign in signs]
+
+
+def test_pairs_of_two_opposed_sides_are_counted_and_the_furthest_named(study, rng):
+    made = study(best=following(rng, (1, 1, 1)), worst=following(rng, (1, -1, 1, 1, -1)))
+    pairs = made.tables["kendall_pairs", "worst"]
+    same = pl.col("model_a").is_in(["m1", "m4"]) == pl.col("model_b").is_in(["m1", "m4"])
+    assert (pairs.filter(same)["ci_low"] > 0).all() and (pairs.filter(~same)["ci_high"] < 0).all()
+    opposed, alike = told(agreement, made)  # the prompt with opposed models comes first
+    ends = [pairs.sort("kendall", descending=down).row(0, named=True) for down in (True, False)]
+    each = [f"{abs(row['kendall']):.2f}" for row in ends]
+    numbers = ["worst", "4", "10", each[0], "6", "10", f"−{each[1]}"]
+    assert named(opposed) == numbers
+    expected = [row[side] for row in ends for side in ("model_a", "model_b")]
+    assert re.findall(r"\bm\d\b", opposed) == expected
+    assert named(alike)[:2] == ["best", "3"]
+    drawn = {p.stem: p.draw for p in pictures(agreement.ANALYSIS.section(made).blocks)}
+    chart = look.specification(drawn["kendall_tau_worst"]())
+    order = chart["layer"][0]["encoding"]["y"]["sort"]
+    assert {*order[:2]} == {"m1", "m4"} or {*order[-2:]} == {"m1", "m4"}  # they stand together
+
+
+def test_of_noise_nothing_is_said(study, rng):
+    assert told(agreement, study(best=rng.normal(size=(4, len(WORDS))))) == []
+
+
+FORMS = ("love loved loving loves", "hope hoped hoping hopes", "play played playing plays")
+FORMS += ("cook cooked cooking cooks", "walk walked walking walks", "jump jumped jumping jumps")
+
+
+@pytest.mark.parametrize("forms", ["abcdef", [words.split() for words in FORMS]])
+def test_forms_of_one_word_are_no_evidence_of_their_own(study, forms):
+    """Six words in fifty spellings and forms each: six words are all the evidence there is."""
+    spelt = [" " * i + word[i % len(word)] for word in forms for i in range(50)]
+    order = np.repeat(np.arange(6.0), 50)
+    flipped = np.repeat([1.0, 0.0, 2.0, 4.0, 3.0, 5.0], 50)
+    made = study(spelt, best=[order, flipped])
+    pairs = made.tables["kendall_pairs", "best"]
+    assert made.tables["kendall_tau", "best"]["m1"][0] > 0.7
+    assert pairs["ci_low"][0] <= 0
+    assert told(agreement, made) == []
+
+
+def test_a_model_without_an_order_is_in_no_sentence(study, rng):
+    one, two = following(rng, (1, 1))
+    (text,) = told(agreement, study(best=[one, np.zeros(len(WORDS)), two]))
+    assert re.findall(r"\bm\d\b", text) == ["m0", "m2"]
+
+
+def test_one_model_says_what_is_missing(study, rng):
+    made = study(best=following(rng, (1,)))
+    assert made.tables.reason("kendall_pairs", "best") == agreement.ONE_MODEL
+    assert told(agreement, made) == []

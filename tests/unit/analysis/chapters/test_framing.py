@@ -9,7 +9,6 @@ import scipy.stats
 import analysis
 from analysis.chapters import framing
 from analysis.statistics import correlation
-from analysis.statistics.correlation import principal_axes
 from analysis.statistics.inference import clustered
 from analysis.statistics.ranks import ranking
 from configs.prompts import FOLLOW_UP
@@ -52,20 +51,6 @@ def test_sum_finds_what_is_liked_anyway_and_difference_what_is_told_apart(run):
     assert sums.select("token", "reward").rows() == [("b", 9), ("d", 2), ("e", 0), ("c", 0.5)]
     found = differences.select("token", "reward").rows()
     assert found == [("a", 9), ("d", 0), ("e", -6), ("b", -1)]
-
-
-def test_axes_are_the_eigenvectors_of_the_covariance_and_one_point_has_none(run):
-    table = analysis.framing_axis(run, ["m"], ("greatest", "worst"))
-    values, vectors = np.linalg.eigh(np.cov(GOOD, BAD))
-    assert table["share"].to_list() == pytest.approx((values[::-1] / values.sum()).tolist())
-    for axis, row in enumerate(table.to_dicts()):
-        loadings = np.array([row["loading_a"], row["loading_b"]])
-        assert abs(loadings @ vectors[:, 1 - axis]) == pytest.approx(1.0)
-        assert row["loading_a"] >= 0
-        assert row["axis_kind"] == ("same" if row["loading_b"] >= 0 else "opposed")
-    (first, _, share), _ = principal_axes(np.ones(4), np.ones(4), np.arange(4))
-    assert first >= 0
-    assert np.isnan(share).all()
 
 
 PROMPTS = ("greatest", "best", "worst")

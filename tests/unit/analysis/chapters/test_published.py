@@ -75,11 +75,7 @@ def test_each_kind_of_number_is_that_of_the_run(made):
         ("Figure 2A", "kendall", FIRST, LAST): scipy.stats.kendalltau(x, y).statistic,
         ("Figure A1", "spearman", FIRST, LAST): scipy.stats.spearmanr(x, y).statistic,
     }
-    taus = np.array([[scipy.stats.kendalltau(rewards[a], rewards[b])[0] for a in TEN] for b in TEN])
-    upper, specs = np.triu_indices(10, 1), list(known_models.MODELS.values())
-    same = np.array([[float(a.developer == b.developer) for a in specs] for b in specs])
-    two = taus.round(2)[upper]
-    expected["Figure 2C", "pearson", "", "developer"] = np.corrcoef(two, same[upper])[0, 1]
+    upper = np.triu_indices(10, 1)
     values = WORDS["value"].to_numpy().astype(float)
     for valence, chosen in (("positive", values > 0), ("negative", values <= 0)):
         slope = np.polyfit(values[chosen], y[: len(values)][chosen], 1)[0]
@@ -162,9 +158,6 @@ def test_each_number_stands_there_once_with_its_noise():
             assert noise == 0.005
         elif row["exhibit"] == "Figure 5B":  # ranks, medians of two of them, and a count
             assert noise == 0.25
-        elif row["quantity"] == "mantel_p":  # three standard errors of 5,000 permutations
-            p = float(row["paper"])
-            assert math.isclose(noise, 3 * math.sqrt(p * (1 - p) / 5000), rel_tol=0.1)
         elif row["source"].startswith("computed from elo"):  # three digits of a number of four
             assert (row["paper"], noise) == ("0.3765", 0.0005)
         else:
@@ -179,7 +172,6 @@ def test_the_numbers_are_those_that_were_compared_with_the_papers():
     assert {exhibit: (count, total) for exhibit, count, total in found.iter_rows()} == {
         "Table 3": (30, 452.964),
         "Figure 2A": (45, 318.02),
-        "Figure 2C": (9, 10.656),
         "Figure 3C": (56, 345.208),
         "Figure 3D": (30, 74.845),
         "Figure 5A": (10, 21.604),

@@ -1,12 +1,11 @@
-"""Sentences on words, traits and people stand where an effect was planted."""
+"""Sentences on words and people stand where an effect was planted."""
 
 import numpy as np
 import polars as pl
 import pytest
 
 import analysis
-from analysis.chapters import explained, frequency, humans, sentiment
-from analysis.statistics.inference import with_q
+from analysis.chapters import frequency, humans, sentiment
 from tests.support.studies import named
 
 NAMES = {"a": "Ann", "b": "Bob"}
@@ -31,8 +30,7 @@ def words(rng, effect):
             columns |= {"log_frequency": often, "reward": planted + rng.normal(size=150)}
             keys = (pl.lit(model).alias("model"), pl.lit(prompt).alias("prompt"))
             frames.append(pl.DataFrame(columns).select(*keys, pl.all()))
-    sign = pl.when(pl.col("value") > 0).then(pl.lit("positive")).otherwise(pl.lit("negative"))
-    return pl.concat(frames).with_columns(valence=sign)
+    return pl.concat(frames)
 
 
 def test_slopes_of_valence_that_were_planted_are_said(rng):
@@ -41,12 +39,6 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
     first, *_ = sentiment.slope_findings(slopes, QUOTED)
     assert (named(first.text)[0], first.picture) == ("best", "sentiment_slopes")
     assert " positive words" in first.text and " other words" in first.text
-
-
-def test_valences_without_grades_that_differ_are_said(rng):
-    points = words(rng, lambda value, _: np.where(value > 0, -1.5, 0.0))
-    (found,) = sentiment.bing_findings(analysis.valence_effects(points), QUOTED)
-    assert named(found.text)[0] == "best" and " lower " in found.text
 
 
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
@@ -58,33 +50,7 @@ def test_a_slope_of_frequency_that_was_planted_is_said(rng):
 def test_words_without_an_effect_are_not_spoken_of(rng):
     points = words(rng, lambda *_: 0.0)
     assert not list(sentiment.slope_findings(analysis.sentiment_slopes(points), QUOTED))
-    assert not list(sentiment.bing_findings(analysis.valence_effects(points), QUOTED))
     assert not list(frequency.findings(analysis.frequency_slopes(points), QUOTED))
-
-
-def explanations(rng, effect):
-    """Ten models of two bases under two prompts, which agree inside a base by `effect` more."""
-    names = [f"m{i}" for i in range(10)]
-    alike = np.equal.outer(np.arange(10) % 2, np.arange(10) % 2)
-    about = {"model": names, "base": [f"base {'ab'[i % 2]}" for i in range(10)]}
-    about |= {"developer": [None] * 10, "size_b": rng.choice([2.0, 8.0, 27.0], 10)}
-    by = explained.predictors(pl.DataFrame(about | {"rewardbench_rank": [None] * 10}))
-    tests = []
-    for prompt in PROMPTS:
-        noise = rng.normal(scale=0.1, size=(10, 10))
-        values = 0.3 + (noise + noise.T) / 2 + (effect * alike if prompt == "best" else 0.0)
-        np.fill_diagonal(values, 1.0)
-        matrix = pl.DataFrame({"model": names} | dict(zip(names, values, strict=True)))
-        own = explained.rsa_table(matrix, by, rng, draws=999)
-        tests.append(own.select(pl.lit(prompt).alias("prompt"), pl.all()))
-    return with_q(pl.concat(tests), p="mantel_p", q="mantel_q")
-
-
-def test_a_base_that_models_agree_by_is_named_and_traits_without_an_effect_are_not(rng):
-    found = list(explained.findings(explanations(rng, 0.4), QUOTED))
-    assert [one.picture for one in found] == ["rsa_best"]
-    assert named(found[0].text) == ["best"] and " base " in found[0].text
-    assert not list(explained.findings(explanations(rng, 0.0), QUOTED))
 
 
 def people(rng, weight, slighted=False):

@@ -72,27 +72,16 @@ def test_results_of_two_modes_follow_each_its_own_rule(make_run, lexicon):
     ]
 
 
-def test_valences_without_grades_are_compared(word_run):
-    lexicon = pl.DataFrame(
-        {"word": ["love", "joy", "bad", "hate"], "valence": ["positive"] * 2 + ["negative"] * 2}
-    )
-    points = analysis.sentiment_points(word_run, ["m"], lexicon, "never")
-    row = analysis.valence_effects(points).row(0, named=True)
-    assert (row["n_positive"], row["n_negative"], row["auc"]) == (3, 3, 1.0)
-    assert row["cohens_d"] > 3
-
-
 def test_forms_of_a_word_do_not_shrink_the_errors(rng):
     count = 60
     value, reward = rng.choice([1.0, 2.0, 3.0, 4.0], count), rng.normal(size=count)
-    sign = np.where(rng.permutation(count) < count // 2, "positive", "negative")
     keys = {"model": "m", "prompt": "p"}
     names = [f"word{i}w" for i in range(count)]
-    once = pl.DataFrame({"word": names, "value": value, "valence": sign, "reward": reward})
+    once = pl.DataFrame({"word": names, "value": value, "reward": reward})
     once = once.select(*(pl.lit(v).alias(k) for k, v in keys.items()), pl.all())
     forms = pl.concat([once, once.with_columns(pl.col("word") + "ing")])
-    for table in (analysis.sentiment_slopes, analysis.valence_effects):
-        assert table(forms)["p"][0] == pytest.approx(table(once)["p"][0], rel=0.05)
+    ps = [analysis.sentiment_slopes(points)["p"][0] for points in (once, forms)]
+    assert ps[1] == pytest.approx(ps[0], rel=0.05)
     often = pl.Series("log_frequency", rng.normal(size=count))
     once = once.with_columns(often)
     forms = pl.concat([once, once.with_columns(pl.col("word") + "ed")])

@@ -7,7 +7,6 @@ import pytest
 import analysis
 from analysis import CHAPTERS
 from analysis.chapters import tokens
-from tests.support import runs
 
 PROMPTS = ("best", "worst")
 
@@ -81,43 +80,6 @@ def test_the_section_shows_the_rows_of_the_table(run, settings, study_of):
     assert (top.models, len(top.rows)) == (["a", "b", "c"], settings.figure_top)
     first = study.tables["shared_top_bottom", "best"].filter(rank=1, end="bottom")
     assert [cell["token"] for cell in bottom.rows[0][1]] == first["token"].to_list()
-
-
-# A language model's log-probabilities under both prompts
-
-
-@pytest.fixture
-def language_run(small_run):
-    """`base` under both prompts in two forms, `other` under one in each form."""
-    numbers = {
-        ("base", "greatest"): [-1.0, -9.0, -5.0, -0.5, -0.25, -3.0],
-        ("base", "worst"): [-2.0, -1.0, -5.0, -4.5, -0.25, -8.0],
-        ("base", "greatest.chat"): [-3.0, -1.0, -2.0, -4.0, -5.0, -6.0],
-        ("base", "worst.chat"): [-1.0, -2.5, -3.0, -4.0, -5.0, -6.0],
-        ("other", "greatest"): [-1.0] * 6,
-        ("other", "worst.chat"): [-1.0] * 6,
-    }
-    for (model, prompt), values in numbers.items():
-        runs.add_logprobs(small_run, model, "v2", prompt, values)
-    return analysis.load(small_run), numbers
-
-
-@pytest.mark.parametrize(("combined", "sign"), [("sum", 1), ("difference", -1)])
-def test_log_probabilities_of_two_prompts_are_combined_form_by_form(language_run, combined, sign):
-    run, numbers = language_run
-    table = analysis.framed_logprobs(run, ("greatest", "worst"), 2, combined)
-    vocabulary = run.vocabulary("base").collect()["token"].to_list()
-    rows = []
-    for good, bad in (("greatest", "worst"), ("greatest.chat", "worst.chat")):
-        both = zip(numbers["base", good], numbers["base", bad], strict=True)
-        values = [x + sign * y for x, y in both]
-        for end, order in (("top", -1), ("bottom", 1)):
-            best = sorted(range(6), key=lambda i: (order * values[i], i))[:2]
-            rows += [
-                ("base", good, bad, end, rank, i, vocabulary[i], values[i])
-                for rank, i in enumerate(best, 1)
-            ]
-    assert table.rows() == rows
 
 
 def test_combined_rewards_need_both_prompts(run):

@@ -1,8 +1,6 @@
 import polars as pl
-import pytest
 
 import analysis
-from tests.support import runs
 
 
 def test_shared_strings_decode_from_exactly_one_token_of_every_model(small_run):
@@ -26,35 +24,6 @@ def test_top_and_bottom_rank_from_the_extreme_inwards(small_run):
     assert table.select("end", "rank").rows() == 2 * ends
     for model, ids in (("m-two", [0, 3, 1, 2]), ("m-one", [0, 1, 5, 4])):
         assert table.filter(model=model)["token_id"].to_list() == ids
-
-
-@pytest.fixture
-def spelled(make_run):
-    vocabs = {"v1": [" love", "Hate", "joy", " joy", "odd"], "v2": ["love", "hate", "joy", "odd"]}
-    scores = {("m1", "greatest"): [1.0] * 5, ("m2", "greatest"): [1.0] * 4}
-    return make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores)
-
-
-@pytest.mark.parametrize(
-    ("rules", "expected"),
-    [
-        ({}, ["joy", "odd"]),
-        ({"trim": True}, ["love", "odd"]),  # "joy" has two tokens then
-        ({"fold_case": True}, ["hate", "joy", "odd"]),
-        ({"trim": True, "fold_case": True}, ["hate", "love", "odd"]),
-    ],
-)
-def test_spellings_can_be_made_one(spelled, rules, expected):
-    shared = analysis.shared_vocabulary(analysis.load(spelled), **rules)
-    assert shared["token"].to_list() == expected
-
-
-def test_tokens_that_do_not_round_trip_can_be_left_out(spelled):
-    table = pl.read_parquet(spelled / "vocab/v2.parquet")
-    changed = pl.when(pl.col("token") == "odd").then(pl.lit("split")).otherwise("round_trip")
-    runs.add_table(spelled, "vocab/v2.parquet", table.with_columns(round_trip=changed))
-    shared = analysis.shared_vocabulary(analysis.load(spelled), round_trip=True)
-    assert shared["token"].to_list() == ["joy"]
 
 
 def test_shared_rewards_leave_out_what_a_model_has_not_scored(make_run):

@@ -1,6 +1,5 @@
 """Every figure of an analysis draws its finished table, awkward tokens and gaps included."""
 
-import collections
 import functools
 import json
 import math
@@ -11,11 +10,10 @@ import polars as pl
 import pytest
 
 from analysis import CHAPTERS, blocks
-from analysis.chapters import agreement, framing, objectives
+from analysis.chapters import agreement
 from analysis.charts import look, model_map, ranks
 from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
-from analysis.charts.fans import fans
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from analysis.charts.violins import violins
@@ -44,7 +42,7 @@ def name_of(chapter):
     return getattr(chapter, "id", None) or chapter.__name__.split(".")[-1]
 
 
-LONG = ("agreement", "groups", "humans", "objectives", "sentiment")  # seconds each
+LONG = ("agreement", "groups", "humans", "sentiment")  # seconds each
 SHORT = [chapter for chapter in CHAPTERS if name_of(chapter) not in LONG]
 
 
@@ -55,21 +53,6 @@ def test_the_figures_of_a_chapter_draw_their_tables(chapter, full):
     one_of_each = {partial.func: partial for partial in partials}
     for partial in one_of_each.values():
         draw(partial())
-
-
-def test_what_is_not_known_of_an_objective_has_no_dot(full, tables, names):
-    table = tables["objectives"].filter(prompt="best")
-    pictures = blocks.pictures(objectives.ANALYSIS.section(full).blocks)
-    chart = next(picture for picture in pictures if picture.stem == "objectives_best").draw()
-    shown = collections.defaultdict(dict)
-    for row in charts.rows(chart):
-        shown[row["name"], row["measure"]][row["objective"]] = row["value"]
-    rest = ("weight in the gate", "share of the reward’s variance")
-    measures = ("Spearman’s ρ with the reward", *rest)
-    assert [len(shown[names[runs.GATED], each]) for each in measures] == [19, 19, 19]
-    assert [len(shown[names[MODEL], each]) for each in measures] == [2, 0, 0]
-    weights = dict(table.filter(model=runs.GATED).select("objective", "weight").iter_rows())
-    assert shown[names[runs.GATED], measures[1]] == pytest.approx(weights, rel=1e-4)
 
 
 def test_the_line_through_the_words_has_the_slope_of_the_table_and_meets_their_mean(tables, names):
@@ -86,12 +69,6 @@ def test_an_interval_of_a_slope_is_that_of_the_table(tables, names):
     table = tables["frequency_slopes"].head(1).with_columns(slope=pl.lit(1.0), **ends)
     [row] = charts.rows(estimates(table, names, "slope", value="slope"))
     assert (row["low"], row["value"], row["high"]) == (0.7, 1.0, 1.4)
-    fan = charts.rows(drawn_fans(table.with_columns(valence=pl.lit("positive")), names))
-    assert [(row["low"], row["y"], row["high"]) for row in fan] == [(0, 0, 0), (3.5, 5.0, 7.0)]
-
-
-def drawn_fans(slopes, names):
-    return fans(slopes.with_columns(reach=5.0, question="prompt"), names, "reward")
 
 
 def test_slopes_that_are_not_defined_leave_a_gap(tables, names):
@@ -99,7 +76,6 @@ def test_slopes_that_are_not_defined_leave_a_gap(tables, names):
         slope=pl.when(pl.col("prompt") == "best").then(math.nan).otherwise("slope"),
         **dict.fromkeys(("stderr", "ci_low", "ci_high"), pl.lit(math.nan)),
     )
-    assert "best" not in {row["question"] for row in charts.rows(drawn_fans(table, names))}
     chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
     assert "best" not in {row["prompt"] for row in charts.rows(chart)}
 
@@ -151,18 +127,6 @@ def test_violins_have_a_panel_a_model_and_skip_what_was_not_scored(tables, names
     assert medians == pytest.approx(quantiles["median"].to_list(), rel=1e-4)
 
 
-AXIS = pl.DataFrame({"model": ["m"], "axis_kind": ["same"], "loading_a": [0.6], "loading_b": [0.8]})
-
-
-def test_the_contrast_shows_a_principal_axis_two_deviations_each_way():
-    pairs = pl.DataFrame({"a": [-0.6, 0.6, 0.0, 0.0], "b": [-0.8, 0.8, 0.0, 0.0]})
-    pairs = pairs.with_columns(model=pl.lit("m"))
-    chart = framing.contrast(pairs, AXIS, {"m": "M"}, ("greatest", "worst"))
-    line = [(row["x"], row["y"]) for row in charts.rows(chart) if "line" in row]
-    end = 2 * np.sqrt(0.5) * np.array([0.6, 0.8])
-    np.testing.assert_allclose(line, [-end, end], 1e-4)
-
-
 def test_a_specification_ends_no_script_and_holds_no_number_that_json_lacks():
     frame = pl.DataFrame({"token": ["</script>", "\u2028"], "value": [math.nan, 1 / 3]})
     text = look.text_of({"data": look.data(frame).to_dict()})
@@ -201,17 +165,6 @@ def test_a_map_has_the_places_of_the_table(count):
     shown = charts.rows(chart)
     assert [row["x"] for row in shown] == pytest.approx(list(x), rel=1e-4)
     assert [row["y"] for row in shown] == pytest.approx(list(y), rel=1e-4)
-
-
-def test_trajectories_pass_through_the_ranks_of_the_table(full):
-    table = full.tables["humans_ranks", "elo", "thing"]
-    chart = ranks.trajectories(table, full.names, ["$y$"])
-    row = table.filter(item="$y$").row(0, named=True)
-    expected = [row["human_rank"], *(row[model] for model in full.names)]
-    assert [cell["rank"] for cell in charts.rows(chart)] == expected
-    whole, first = look.specification(chart)["vconcat"]
-    assert first["encoding"]["y"]["scale"]["type"] == "log"
-    assert whole["encoding"]["x"]["sort"] == ["human", *full.names.values()]
 
 
 def test_gaps_show_the_furthest_items_of_each_end(full):

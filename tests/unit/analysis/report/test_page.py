@@ -86,7 +86,7 @@ def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
     stems = [p.stem for section in sections_of(full) for p in pictures(section.blocks)]
     assert len(stems) == len(set(stems))
     some = {"groups_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"}
-    some |= {"objectives_best", f"objectives_{runs.GATED}_best", "rbo_best"}
+    some |= {"rbo_best", "mds_best"}
     assert some | {"logprobs_items_elo", "items_framing_feelings"} <= {*stems}
 
 
@@ -158,9 +158,7 @@ def test_every_table_of_the_page_is_in_a_file_of_the_report(chapter, full):
         assert block.file.removesuffix(".csv") in full.tables.files, block.title or block.columns
 
 
-@pytest.mark.parametrize(
-    "stem", [*("sentiment_slopes", "bing_effects", "frequency_slopes", "humans_correlation"), "rsa"]
-)
+@pytest.mark.parametrize("stem", [*("sentiment_slopes", "frequency_slopes", "humans_correlation")])
 def test_every_p_has_its_q_beside_it(stem, full):
     columns = full.tables.files[stem].columns
     tests = [name for name in columns if re.fullmatch(r"(.*_)?p", name)]

@@ -92,11 +92,3 @@ def test_a_constant_side_and_three_words_have_nothing(rng):
     assert np.isnan(spearman_intervals(x[:3], x[None, :3], rng, 9)[0][1:3]).all()
     assert np.isnan(spearman_intervals(x, ones[None], rng, 9)).all()
     assert np.isnan([spearman_p(math.nan, 9), spearman_p(0.5, 2)]).all()
-
-
-def test_shares_of_the_two_principal_axes_have_one_interval(rng):
-    word, a, b, _ = three(rng, 200, 1)
-    (*_, first), (*_, second) = correlation.principal_axes(a, b, word)
-    assert first.low < first.value < first.high < 1
-    ends = (1 - first.high, 1 - first.low)
-    assert (second.low, second.high) == pytest.approx(ends)

@@ -81,15 +81,11 @@ def test_kl_rises_with_strength_from_zero_and_meets_what_was_asked(rng):
 
 
 @pytest.mark.parametrize("n", [1, 2, 1_000_000])
-def test_the_kl_of_best_of_n_stays_below_its_bound_and_below_the_optimum_at_equal_reward(n, rng):
+def test_the_kl_of_best_of_n_stays_below_its_bound(n, rng):
     log_p, reward = _reference(rng, 400), rng.normal(size=400).round(1)
     (policy,) = exact.best_of(log_p, reward, [n])
     nats = exact.kl(policy, log_p)
     assert 0 <= nats <= exact.best_of_bound(n) + 1e-12
-    if n == 2:
-        (strength,) = exact.strengths(log_p, reward, np.array([nats]))
-        at_equal = np.exp(exact.optimal(log_p, reward, strength)) @ reward
-        assert np.exp(policy) @ reward <= at_equal
 
 
 def test_entropy_counts_replies():
