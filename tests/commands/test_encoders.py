@@ -50,7 +50,10 @@ def test_identities_say_what_is_read_and_the_self_check_is_recorded(swept):
 
 
 def test_a_run_is_computed_again_by_the_plain_pass(swept, checkpoint, capsys):
-    assert verify.main([f"--run={swept}", f"--checkpoint={checkpoint.path}", "--rescore=4", "--json"]) == 0
+    assert (
+        verify.main([f"--run={swept}", f"--checkpoint={checkpoint.path}", "--rescore=4", "--json"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)
 
 

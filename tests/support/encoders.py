@@ -80,10 +80,11 @@ def build(name: str, **more) -> PreTrainedModel:
     model = AutoModelForSequenceClassification.from_config(FAMILIES[name](**more)).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            scale = 1.2 / parameter.shape[-1] ** 0.5 if parameter.ndim > 1 else 0.3
+            scale = parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.3
             if any(part in key for part in ("query", "key_proj", "key.", "q_lin", "k_lin", "Wqkv")):
                 scale *= 3  # attention that looks at few positions
-            scale = 1.0 if "embedding" in key else scale
+            if "embedding" in key:  # the tokens of a reply count for more than their places
+                scale = 0.3 if "position" in key else 1.0
             parameter.copy_(torch.randn(parameter.shape) * scale)
             if key.endswith("weight") and parameter.ndim == 1:  # of norms
                 parameter.add_(1)
