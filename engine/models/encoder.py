@@ -251,7 +251,7 @@ class Encoder(nnx.Module):
         if config.rope is None:
             return x
         full, window = (
-            _angles(rope, x.shape[1], config.head_size)
+            _angles(rope, x.shape[:2], config.head_size)
             for rope in (config.rope, config.window_rope or config.rope)
         )
         slides = jnp.asarray(config.window_layers or (False,) * config.num_layers)[index]
@@ -328,9 +328,10 @@ def _diagonals(x: Float[Array, "N C T R"], positions: int) -> Float[Array, "N C 
     return flat.reshape(*outer, rows, width - 1)[..., :positions]
 
 
-def _angles(rope: Rope, positions: int, size: int) -> Angles:
+def _angles(rope: Rope, shape: tuple[int, ...], size: int) -> Angles:
     frequencies = jnp.asarray(inverse_frequencies(rope, size), jnp.float32)
-    angles = jnp.arange(positions, dtype=jnp.float32)[None, :, None] * frequencies
+    at = jnp.broadcast_to(jnp.arange(shape[1], dtype=jnp.float32), shape)
+    angles = at[..., None] * frequencies
     return jnp.cos(angles), jnp.sin(angles)
 
 
