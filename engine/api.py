@@ -212,8 +212,7 @@ class RewardModel:
 
         Returns:
           The frame with four more columns: reward_chosen, reward_rejected and margin, the first
-          less the second, all f32, and right, whether the margin is above 0. They are null where
-          a row prefers neither reply.
+          less the second, all f32, and right, whether the margin is above 0.
 
         Raises:
           AssayError: no frame of pairs, or a row that is none, with its number from 1.

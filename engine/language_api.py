@@ -207,10 +207,7 @@ class Pairs(NamedTuple):
 
     def judged(self, rewards: np.ndarray) -> pl.DataFrame:
         """What `RewardModel.score_pairs` returns; `rewards` are of the table's conversations."""
-        sides = self.table.select("row", "side", reward=rewards).pivot("side", values="reward")
-        rows = pl.DataFrame({"row": range(1, len(self.given) + 1)}, {"row": pl.UInt32})
-        both = rows.join(sides, on="row", how="left", validate="1:1", maintain_order="left")
-        chosen, rejected = both["chosen"], both["rejected"]
+        chosen, rejected = map(pl.Series, rewards.reshape(-1, 2).T)  # of each row in turn
         margin = chosen - rejected
         columns = dict(zip(_JUDGED, (chosen, rejected, margin, margin > 0), strict=True))
         return self.given.with_columns(**columns)

@@ -147,27 +147,6 @@ def agree(what: str, value: Any) -> None:
     from_first(what, lambda: True)
 
 
-def first_failure(what: str, reason: str, *, alike: bool = False) -> str:
-    """Tells every process what went wrong on any of them; returns once every process has called it.
-
-    `what` names what was tried, and `reason` is what went wrong on this process, "" where nothing
-    did. With `alike` all processes end if their reasons differ.
-
-    Returns:
-      "" where nothing went wrong anywhere. Else the reason of the first process that has one; the
-      process is named unless all have the same reason.
-    """
-    if _client is None:
-        return reason
-    reasons = _gather(what, reason)
-    if len(set(reasons)) > 1:
-        first = next(index for index, told in enumerate(reasons) if told)
-        if alike:
-            fail(_name, reasons[first], REFUSED, index=first)
-        reason = f"{place(first)}: {reasons[first]}"
-    return from_first(what, lambda: reason)
-
-
 def fail(name: str, reason: str, code: int, *, index: int | None = None) -> NoReturn:
     """Ends all processes of the command `name`, with the line and exit code of the first failure.
 

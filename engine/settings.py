@@ -17,9 +17,7 @@ DTYPES = ("bfloat16", "float16", "float32")
 MODES = ("ids", "text")
 POOLINGS = ("last", "last_non_pad", "first_pad")
 AUTO = "auto"  # the mode and the pooling that fit the model
-# Columns of a result beside the reward: none; one per objective; or also one per quantile of each
-# objective.
-OBJECTIVES = ("none", "values", "quantiles")
+OBJECTIVES = ("none", "values")  # columns of a result beside the reward: none; one per objective
 FORMS = ("pretrained", "chat")  # of a language model's prompt
 DIRECTIONS = {"max": 1, "min": -1}
 METHODS = ("gcg", "paper", "random")  # of searches
@@ -186,7 +184,7 @@ class SweepSettings(Settings):
     )
     objectives: str = setting(
         "Columns beside the reward: `none`; `values`, one per objective (only ArmoRM, URM and QRM "
-        "have any); `quantiles`, also one per quantile of each objective (QRM).",
+        "have any).",
         "none",
     )
     lens: bool = setting(

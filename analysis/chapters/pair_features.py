@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from analysis.statistics.distributions import log_odds
 from analysis.statistics.inference import paired_difference, sign_test
 from analysis.statistics.regression import ols
 from analysis.study import Analysis, Study, Table, table
-from analysis.words.stems import dense_numbers
+from analysis.words.stems import dense_numbers, folded
 
 LEAST = 20  # Pairs that differ in a feature, and replies with a word.
 MOST_WORDS = 100  # The most frequent ones.
@@ -85,9 +86,18 @@ WORDS = Spec(
         *(Column("z", "fixed"), P.but(help="normal"), q("model", "list")),
         Column("reward", "number", help="as the whole reply to the prompt"),
         Column("percentile", "share", help="of that reward, among these words"),
+        Column(
+            "behind",
+            "fixed",
+            "behind a reply",
+            "mean effect of its tokens behind replies, in units of `appended_models`",
+        ),
     ),
     help=f"the {MOST_WORDS} words in most replies that are tokens",
 )
+
+_NO_TOKENS = pl.DataFrame(schema={"token": pl.String, "effect_sd": pl.Float64})
+_NO_EFFECTS: Mapping[str, pl.DataFrame] = MappingProxyType({})
 
 
 def features(name: str, judged: pl.DataFrame) -> pl.DataFrame:
@@ -182,11 +192,13 @@ def _words(side: str) -> pl.Expr:
     return pl.col(side).str.to_lowercase().str.extract_all(_WORD).list.unique()
 
 
-def words(run: Run, name: str, scored: pl.DataFrame) -> pl.DataFrame:
+def words(
+    run: Run, name: str, scored: pl.DataFrame, appended: Mapping[str, pl.DataFrame] = _NO_EFFECTS
+) -> pl.DataFrame:
     """The table `WORDS` of a list, under each model's first prompt.
 
-    `scored` is what `pairs.replies` returns. Replies of pairs count once, however often the file
-    pairs them with others of their row.
+    `scored` is what `pairs.replies` returns, `appended` slug -> `appended.tokens`. Replies of pairs
+    count once, however often the file pairs them with others of their row.
     """
     own = scored.filter(pl.col("side") != "reply", pl.col("model") == scored["model"][0])
     held = own.select("side", word=_words("reply")).explode("word").drop_nulls()
@@ -206,7 +218,10 @@ def words(run: Run, name: str, scored: pl.DataFrame) -> pl.DataFrame:
         at = int(np.argmin(np.isnan(rewards).all(axis=1)))  # the first prompt that it was asked
         columns = {"reward": rewards[at], "percentile": shares[at], **odds}
         about = {"model": model, "prompt": scores.prompts[at], "list": name}
-        tables.append(WORDS.frame(kept.with_columns(**columns), **about))
+        effects = appended.get(model, _NO_TOKENS).group_by(word=folded(pl.col("token")))
+        behind = effects.agg(behind=pl.col("effect_sd").mean())
+        rows = kept.with_columns(**columns).join(behind, "word", "left", maintain_order="left")
+        tables.append(WORDS.frame(rows, **about))
     return WORDS.concat(tables)
 
 
@@ -219,7 +234,8 @@ def _tables(study: Study) -> Iterator[Table]:
 
     def of_words() -> pl.DataFrame:
         swept = every if run.results else {}
-        return WORDS.concat(words(run, name, made["replies", name]) for (name,) in swept)
+        effects = {model: frame for (model,), frame in made.of("appended_tokens").items()}
+        return WORDS.concat(words(run, name, made["replies", name], effects) for (name,) in swept)
 
     why = f"No {LEAST} pairs differ in a feature." if every else NO_PAIRS
     yield table(FEATURES.name, make=preferred, why=why)

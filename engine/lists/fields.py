@@ -4,10 +4,8 @@ docs/pairs.md has the table, and which trainers and published sets write which c
 """
 
 import contextlib
-import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
 
 from engine.errors import AssayError
 
@@ -24,11 +22,6 @@ _PAIRS = {
     "rejected": ("chosen",),
     "rejected_response": ("chosen", "chosen_response", *REPLIES, *WHOLE),
     "rejected_messages": ("chosen", *WHOLE),
-}
-# HelpSteer: below 0 the first reply is preferred, above 0 the second.
-_PREFERENCES = {
-    "overall_preference": ("response1", "response2"),
-    "preference_strength": ("response_1", "response_2"),
 }
 ALWAYS_READ = {*SYSTEM, HISTORY, *VARIABLES, KWARGS}  # beside any prompt and reply
 _TURNS = {*PROMPTS, *WHOLE, *ALWAYS_READ}
@@ -49,31 +42,9 @@ _OTHER = re.compile(
 )
 
 
-class Sides(NamedTuple):
-    """Where a row has its replies."""
-
-    columns: Mapping[str, str]  # side -> column; `chosen` before `rejected`
-    preference: str | None = None  # column of the number that says which reply is chosen
-
-    # Any: cells of a file.
-    def of(self, row: Mapping[str, Any]) -> Mapping[str, str]:
-        """Side -> column in a row; empty where neither reply is preferred."""
-        if self.preference is None:
-            return self.columns
-        try:
-            value = float(row.get(self.preference))  # type: ignore[arg-type]  # any cell
-        except (TypeError, ValueError):
-            value = math.nan
-        if not math.isfinite(value):
-            raise AssayError(f"{self.preference}={row.get(self.preference)!r}; allowed: a number")
-        first, second = self.columns.values()
-        both = (first, second) if value < 0 else (second, first)
-        return dict(zip(self.columns, both, strict=True)) if value else {}
-
-
 def of_conversations(columns: Collection[str]) -> str | None:
     """The first column that makes rows conversations; None for a list of replies and labels."""
-    replies = {"prompt", "chosen", *REPLIES, *WHOLE, *_PAIRS, *_PREFERENCES}
+    replies = {"prompt", "chosen", *REPLIES, *WHOLE, *_PAIRS}
     if "name" in columns and not replies & {*columns}:
         return None
     return next((c for c in columns if c in _TURNS or c == "chosen" or c in _PAIRS), None)
@@ -115,8 +86,10 @@ def prompts_of(columns: Sequence[str]) -> Sequence[str]:
     return both if first == both[0] and both[1] in columns else (first,) if first else ()
 
 
-def sides_of(columns: Sequence[str], column: str | None) -> Sides:
-    """Where rows have their replies; `column` is the user's own name of it, or None.
+def sides_of(columns: Sequence[str], column: str | None) -> dict[str, str]:
+    """Side -> column of rows' replies; `column` is the user's own name of it, or None.
+
+    `chosen` stands before `rejected`.
 
     Raises:
       AssayError: no such column, several of them, or half of a pair.
@@ -128,23 +101,20 @@ def sides_of(columns: Sequence[str], column: str | None) -> Sides:
     found = [name for name in (*REPLIES, *WHOLE) if name in columns]
     replies = [name for name in found if name in REPLIES] or found
     if column is None and len(replies) == 1:
-        return Sides({"reply": replies[0]})
+        return {"reply": replies[0]}
     if column is None or column not in columns or column in _TURNS - {*WHOLE}:
         raise AssayError(
             f"no single column of replies; the file has {', '.join(columns) or 'none'}; allowed: "
             f"one of {', '.join(REPLIES)}, 'chosen' and 'rejected', 'messages', or --column"
         )
-    return Sides({"reply": column})
+    return {"reply": column}
 
 
-def _pair(columns: Sequence[str]) -> Sides | None:
-    """Where rows have their pairs; None where they have none."""
+def _pair(columns: Sequence[str]) -> dict[str, str]:
+    """Side -> column of rows' pairs; empty where they have none."""
     rejected = [name for name in _PAIRS if name in columns]
     if not rejected and "chosen" not in columns:
-        for preference, replies in _PREFERENCES.items():
-            if {preference, *replies} <= set(columns):
-                return Sides(dict(zip(("chosen", "rejected"), replies, strict=True)), preference)
-        return None
+        return {}
     chosen = [name for name in _PAIRS[rejected[0]] if name in columns] if rejected else ["chosen"]
     if not rejected or not chosen:
         missing = "chosen" if rejected else "rejected"
@@ -154,4 +124,4 @@ def _pair(columns: Sequence[str]) -> Sides | None:
             f"columns {', '.join([*chosen, *rejected])}: which are the pair? Call two of them "
             "'chosen' and 'rejected', and remove the others"
         )
-    return Sides({"chosen": chosen[0], "rejected": rejected[0]})
+    return {"chosen": chosen[0], "rejected": rejected[0]}

@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 
-from engine.display import counted
 from engine.errors import AssayError, prefixed
 from engine.lists import fields
 from engine.runs import schema
@@ -62,18 +61,12 @@ class RowReader:
                 own = [{"name": name, "value": _label(row.get(name))} for name in labels]
                 variables = self._variables(row)
                 conversations = self._conversations(row)
-                for name in copies if conversations else ():
+                for name in copies:
                     self._check_said(row, name, [messages for _, messages in conversations])
                 for side, messages in conversations:
                     entry = {"conversation_id": len(listed), "row": number, "side": side}
                     entry |= {"id": _label(row.get("id")), "messages": messages, "labels": own}
                     listed.append({**entry, schema.GIVEN: _given(messages, variables)})
-        undecided = len(rows) - len({entry["row"] for entry in listed})
-        if undecided == len(rows):
-            raise AssayError(f"{self._sides.preference} is 0 in all rows: no reply is preferred")
-        if undecided:
-            said = f"{counted(undecided, 'row')} of {len(rows):,} left out, in which neither reply"
-            self.notes.append(f"{said} is preferred ({self._sides.preference} is 0)")
         types: schema.Columns = dict(schema.LIST_COLUMNS)
         if any(entry[schema.GIVEN] for entry in listed):
             types[schema.GIVEN] = pl.String
@@ -81,7 +74,7 @@ class RowReader:
 
     def _others(self, rows: Sequence[Row]) -> tuple[Sequence[str], Sequence[str]]:
         """Columns that are labels, and columns whose texts the conversations must hold as well."""
-        read = {*self._sides.columns.values(), *self._prompts, "id", *fields.ALWAYS_READ}
+        read = {*self._sides.values(), *self._prompts, "id", *fields.ALWAYS_READ}
         labels, copies, others = [], [], list[str]()
         for name in (name for name in self.columns if name not in read):
             checked_text(name)
@@ -105,14 +98,14 @@ class RowReader:
         return labels, copies
 
     def _conversations(self, row: Row) -> list[tuple[str, Turns]]:
-        """Each reply's side, and the conversation that it ends; none if no reply is preferred."""
-        sides, replies = self._sides.of(row), list[tuple[str, Turns | str]]()
-        for side, column in sides.items():
+        """Each reply's side, and the conversation that it ends."""
+        replies = list[tuple[str, Turns | str]]()
+        for side, column in self._sides.items():
             replies += [(side, reply) for reply in self._replies(row, column, side)]
         before = self._before(row, [reply for _, reply in replies])
         own = list[tuple[str, Turns]]()
         for side, reply in replies:
-            with prefixed(sides[side]):
+            with prefixed(self._sides[side]):
                 turns_before = before
                 if before is None and own and (isinstance(reply, str) or _by_assistant(reply[0])):
                     # Behind the chosen one's last turn of another, as ms-swift does.
@@ -160,7 +153,7 @@ class RowReader:
     def _whole_as_prompt(self, row: Row) -> Turns | None:
         """Messages that end before the reply; None where they are replies, or end with one."""
         for name in fields.WHOLE:
-            if row.get(name) not in (None, "", []) and name not in self._sides.columns.values():
+            if row.get(name) not in (None, "", []) and name not in self._sides.values():
                 messages = self._cell(row, name)
                 if not isinstance(messages, str) and not _by_assistant(messages[-1]):
                     if self.flag:

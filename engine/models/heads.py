@@ -64,13 +64,7 @@ class HeadConfig:
 
     def columns(self, objectives: str) -> tuple[str, ...]:
         """`reward`, then what the head has of the columns `objectives` (`settings.OBJECTIVES`)."""
-        if objectives == "none":
-            return ("reward",)
-        names = ("reward", *self.objectives)
-        if objectives == "values" or self.quantiles == 1:
-            return names
-        quantiles = range(1, self.quantiles + 1)
-        return names + tuple(f"{name}-q{q:02}" for name in self.objectives for q in quantiles)
+        return ("reward",) if objectives == "none" else ("reward", *self.objectives)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +91,6 @@ class HeadResult(NamedTuple):
 
     reward: Float[Array, "C"]
     values: Float[Array, "C R"]  # of the objectives; R is 0 for a head without any
-    quantiles: Float[Array, "C RQ"]  # of each objective in turn; [C, 0] for a head without any
 
 
 class Head(nnx.Module):
@@ -108,8 +101,7 @@ class Head(nnx.Module):
         return jnp.zeros(0)
 
     def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> HeadResult:
-        none = jnp.zeros((hidden.shape[0], 0))
-        return HeadResult(self.reward(hidden), none, none)
+        return HeadResult(self.reward(hidden), jnp.zeros((hidden.shape[0], 0)))
 
     def reward(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
         raise NotImplementedError
@@ -146,7 +138,7 @@ class ObjectivesHead(Head):
     def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> HeadResult:
         values = jnp.einsum("CD,RD->CR", hidden, self.weight[...]) + self.bias[...]
         reward = jnp.einsum("CR,R->C", values, self.mixture[...])
-        return HeadResult(reward, values, jnp.zeros((hidden.shape[0], 0)))
+        return HeadResult(reward, values)
 
 
 class MLPHead(Head):
@@ -175,13 +167,12 @@ class URMHead(Head):
 
     def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> HeadResult:
         means = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
-        none = jnp.zeros((hidden.shape[0], 0))
         if self.first_only:
-            return HeadResult(means[:, 0], means, none)
+            return HeadResult(means[:, 0], means)
         x = jax.nn.selu(jnp.einsum("CD,DI->CI", hidden, self.weight_in[...]) + self.bias_in)
         x = jax.nn.selu(jnp.einsum("CI,IE->CE", x, self.weight_mid[...]) + self.bias_mid)
         weights = jnp.einsum("CE,ER->CR", x, self.weight_out[...]) + self.bias_out
-        return HeadResult(jnp.sum(means * weights, axis=-1), means, none)
+        return HeadResult(jnp.sum(means * weights, axis=-1), means)
 
 
 class GateLayer(nnx.Module):
@@ -215,11 +206,8 @@ class GatedHead(Head):
         return self.transform[...] @ gate if self.config.transform else gate
 
     def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C R"]) -> HeadResult:
-        quantiles = jnp.einsum("CD,RQD->CRQ", hidden, self.weight[...])
-        values = jnp.mean(quantiles, axis=-1)
-        apart = quantiles if self.config.quantiles > 1 else quantiles[:, :0]
-        reward = jnp.sum(values * gate, axis=-1)
-        return HeadResult(reward, values, apart.reshape(hidden.shape[0], -1))
+        values = jnp.mean(jnp.einsum("CD,RQD->CRQ", hidden, self.weight[...]), axis=-1)
+        return HeadResult(jnp.sum(values * gate, axis=-1), values)
 
 
 HEADS = {

@@ -15,7 +15,6 @@ from engine.models.config import DecoderConfig
 from engine.models.decoder import Decoder, Keep, behind
 from engine.models.heads import HeadConfig, Readout
 from engine.models.layer import FLOAT32
-from engine.settings import OBJECTIVES
 from engine.types import Candidates, Places, Prefix
 
 
@@ -156,10 +155,9 @@ class RewardModels(nnx.Module):
     ) -> Float[Array, "W C"]:
         """Rows of a result; W counts the columns of all models, one model after the other."""
         by_depth = dict(zip(self.depths, residuals, strict=True))
-        kinds = OBJECTIVES.index(self.objectives)  # of columns beside the reward
         rows = []
         with jax.named_scope("head"):
             for readout, gate in zip(self.readouts, gates, strict=True):
-                reward, *objectives = readout(by_depth[readout.config.depth], gate)
-                rows += [reward[None], *(kind.T for kind in objectives[:kinds])]
+                reward, values = readout(by_depth[readout.config.depth], gate)
+                rows += [reward[None]] if self.objectives == "none" else [reward[None], values.T]
         return jnp.concatenate(rows)

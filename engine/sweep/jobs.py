@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress
 from engine.errors import AssayError
@@ -172,7 +173,7 @@ def refusals(
 
     Only models with missing parts count.
 
-    Raises AssayError where none of them can.
+    Raises AssayError where none of them can, or with several processes where one cannot.
     """
     reasons: dict[tuple[str, ...], str] = {}
     by_models: dict[tuple[str, ...], list[JobGroup]] = {}
@@ -198,6 +199,6 @@ def refusals(
         )
         if settings.check_memory and (reason := refusal(placed, work)):
             reasons[models] = reason
-    if reasons and len(reasons) == len(by_models):
+    if reasons and (len(reasons) == len(by_models) or processes.count() > 1):
         raise AssayError(next(iter(reasons.values())))
     return reasons

@@ -101,9 +101,7 @@ def run(
     of that pass takes long; `on_outcomes`, there too, with what became of each model.
     `tables` are written into the run first, by path, unless it has them.
 
-    A model that fails does not stop the other models. With several processes this holds for
-    failures of loading, of the prefix pass and of the numbers; any other failure ends all
-    processes.
+    A model that fails does not stop the other models; with several processes it ends them all.
 
     Returns:
       The number of rows that were computed, over all jobs.
@@ -219,8 +217,7 @@ class _Loop:
     def compute(self, same_models: Sequence[JobGroup], load: Load) -> int:
         """Loads the models and computes their passes; they are released when it returns."""
         checkpoints = [job.checkpoint for job in same_models[0]]
-        load_here = functools.partial(load, checkpoints, self.step)
-        scorer = self.outcomes.everywhere(models_of(same_models[0]), "loading", load_here)
+        scorer = load(checkpoints, self.step)
         return sum(self._compute_group(scorer, jobs) for jobs in same_models)
 
     # Any: as in `Scorer`.
@@ -254,14 +251,13 @@ class _Loop:
     def _compute_group(self, scorer: Scorer, jobs: JobGroup) -> int:
         """Computes, checks and closes the jobs of one pass; returns the number of new rows."""
         first, models = jobs[0], models_of(jobs)
-        if self.outcomes.agree_all_failed(models):
+        if self.outcomes.all_failed(models):
             return 0
         more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""
         self.bar.set_description(f"{first.model}{more} · {first.prompt}")
         prefix, coefficients = None, [None] * len(jobs)  # of rows with prompts of their own
         if first.rows.prompt.prefix:
-            prefill = functools.partial(scorer.prefill, first.rows.prompt)
-            prefix = self.outcomes.everywhere(models, f"prompt {first.prompt!r}", prefill)
+            prefix = scorer.prefill(first.rows.prompt)
             coefficients = scorer.coefficients(prefix)
         opened = list(map(_Open, jobs, coefficients))
         if processes.writes():  # process 0 alone reads and writes parts; the rest compute with it
@@ -286,7 +282,7 @@ class _Loop:
                 if nothing_yet and span[0] == 0 and span[1] >= _MANY and left > _LONG_S:
                     for one in new:
                         self.on_numbers(one.job, one.numbers[:, : span[1]])
-            if self.outcomes.agree_all_failed(models):
+            if self.outcomes.all_failed(models):
                 return 0
         sample = self._sample(first.rows)
         plain = scorer.score_plainly(first.rows, [*sample.tolist(), *first.rows.baseline])
@@ -301,7 +297,7 @@ class _Loop:
         try:
             yield
         except AssayError as error:
-            self.outcomes.fail([job.model], error, known=True)
+            self.outcomes.fail([job.model], error)
 
     def _known(self, job: RowsJob) -> np.ndarray:
         """Numbers that duplicates take from parts on disk: float32 [columns, rows]."""

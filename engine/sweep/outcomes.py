@@ -7,7 +7,6 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
 import jax
 import polars as pl
@@ -31,7 +30,6 @@ class Outcome:
     failure: str = ""  # why the model is not complete; "" if it is
 
 
-Made = TypeVar("Made")
 OnOutcomes = Callable[[Sequence[Outcome]], object]  # called when every model was computed or failed
 # Called with a model's slug, a prompt's id, a frame of token_id, token and reward, and the number
 # of tokens that have no reward yet.
@@ -53,10 +51,6 @@ class SomeFailed(AssayError):
 
 class OutOfMemory(AssayError):
     """A device or the host has too little memory for a step."""
-
-
-class FailedEverywhere(AssayError):
-    """Models that failed on some process, so that every process leaves them out."""
 
 
 def free_models() -> None:
@@ -89,68 +83,37 @@ class Outcomes:
 
     @contextlib.contextmanager
     def group(self, models: Sequence[str]) -> Iterator[None]:
-        """Times the work on models of one pass; an AssayError fails those that had not failed."""
+        """Times the work on models of one pass; an AssayError fails those that had not failed.
+
+        With several processes it is raised instead, and names the models.
+        """
         if any(outcome.failure or outcome.seconds for outcome in self._of.values()):
             free_models()
         began = time.perf_counter()
         try:
             yield
         except AssayError as error:
+            if processes.count() > 1 and not any(model in str(error) for model in models):
+                raise AssayError(f"model {', '.join(models)}: {error}") from error
             self.fail([m for m in models if not self._of[m].failure] or models, error)
         for model in models:
             self._of[model].seconds += (time.perf_counter() - began) / len(models)
 
-    def fail(self, models: Sequence[str], error: AssayError, *, known: bool = False) -> None:
+    def fail(self, models: Sequence[str], error: AssayError) -> None:
         """Records why some models failed, and says so; the other models go on.
 
-        `known` says whether the other processes know of it, or will call `agree_all_failed`.
-
-        Raises:
-          AssayError: `error`, where nothing can go on: there are no other models, or other
-            processes would wait for this one in a pass that it left.
+        Raises AssayError where nothing can go on: there are no other models, or other processes
+        would wait for this one in a pass that it left.
         """
-        left = processes.count() > 1 and not (known or isinstance(error, FailedEverywhere))
-        if left or not self._has_more_than(models):
+        if processes.count() > 1 or all(model in models for model in self._of):
             raise error
         for model in models:
             self._of[model].failure = self._of[model].failure or str(error)
-        if processes.writes():
-            tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
+        tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
 
-    def agree_all_failed(self, models: Sequence[str]) -> bool:
-        """Whether all given models have failed, by process 0; every process must call this."""
-        return processes.from_first(
-            f"failures of {', '.join(models)}",
-            lambda: all(self._of[model].failure for model in models),
-        )
-
-    def everywhere(self, models: Sequence[str], what: str, call: Callable[[], Made]) -> Made:
-        """Runs `call` on every process; the models fail on all of them if it fails on any.
-
-        `call` must not wait for other processes; `what` names it in messages.
-
-        Raises:
-          FailedEverywhere: it raised an AssayError on some process; raised on all of them.
-          AssayError: `call` raised it here, and there is only one process, or no other model.
-        """
-        made, reason = [], ""
-        try:
-            made.append(call())
-        except AssayError as error:
-            if processes.count() == 1 or not self._has_more_than(models):
-                raise
-            reason = str(error)
-        # A process that fails has launched fewer programs than the others. TPUs may halt if hosts
-        # launch programs in different orders.
-        in_order = jax.default_backend() == "tpu"
-        what = f"{what} of {', '.join(models)}"
-        if reason := processes.first_failure(what, reason, alike=in_order):
-            made.clear()  # before other models are loaded
-            raise FailedEverywhere(reason)
-        return made.pop()
-
-    def _has_more_than(self, models: Sequence[str]) -> bool:
-        return any(model not in models for model in self._of)
+    def all_failed(self, models: Sequence[str]) -> bool:
+        """Whether all given models have failed."""
+        return all(self._of[model].failure for model in models)
 
 
 @contextlib.contextmanager

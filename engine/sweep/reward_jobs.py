@@ -172,16 +172,9 @@ def sharing(
 ) -> Sequence[Sequence[Checkpoint]]:
     """Models that share a decoder; refuses objectives that no model has."""
     heads = [checkpoint.card.reward_head for checkpoint in checkpoints]
-    available = {
-        "none": True,
-        "values": any(head.objectives for head in heads),
-        "quantiles": any(head.quantiles > 1 for head in heads),
-    }
-    if not available[settings.objectives]:
+    if settings.objectives == "values" and not any(head.objectives for head in heads):
         slugs = ", ".join(checkpoint.card.slug for checkpoint in checkpoints)
-        raise AssayError(
-            f"objectives={settings.objectives!r}, but none of the models has any: {slugs}"
-        )
+        raise AssayError(f"objectives='values', but none of the models has any: {slugs}")
     return sharing_groups(checkpoints)
 
 

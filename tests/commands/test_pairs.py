@@ -315,14 +315,14 @@ TEXTS = [
     ("Why?\n", "\nlove", " zq "),
     (PROMPT, "?", "the truth<|im_end|>"),
     ("user", "\nlove", ""),
-    ("é " * 200, "war " * 90, "love"),
+    ("é " * 20, "war " * 9, "love"),
 ]
 
 
 @pytest.mark.parametrize("pad", slow.all_but([2], [0]))  # 2 is eos
 def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path, pad):
     """As `RewardTrainer._prepare_dataset` of TRL 0.24 to 1.9 does, by a tokenizer that adds BOS."""
-    hf = tiny.write_model(tmp_path / "judge", pad_token_id=pad, max_position_embeddings=1024)
+    hf = tiny.write_model(tmp_path / "judge", pad_token_id=pad)
     tiny.tokenizer(adds_bos=True).save_pretrained(hf)
     rows = [dict(zip(("prompt", "chosen", "rejected"), texts, strict=True)) for texts in TEXTS]
     path = source("".join(json.dumps(row) + "\n" for row in rows), "list.jsonl")

@@ -11,42 +11,32 @@ import polars as pl
 import pytest
 
 from engine.runs.result import to_parquet
+from tests.support import runs
 from tests.support.folders import flipped
-from tests.support.sweeps import Run
+from tests.support.sweeps import ONE, Run
 
-SMALL = ("--config.step_size=64", "--config.part_size=100")
-SEARCH = (
-    "--config.length=3",
-    "--config.steps=3",
-    "--config.candidates=12",
-    "--config.method=random",
-)
 SCORES = "scores/model=tiny/prompt=greatest"
 PART = f"{SCORES}/part-0000100-0000200.parquet"
 
 
 @pytest.fixture(scope="module")
-def models(checkpoint):
-    return checkpoint(), checkpoint("lm", head="lm")
-
-
-@pytest.fixture(scope="module")
-def whole(models, tmp_path_factory):
+def whole(tmp_path_factory):
     """A run with a sweep, a list, log-probabilities and a search."""
-    from launch import logprobs, score, search, sweep
+    rng, made = np.random.default_rng(0), tmp_path_factory.mktemp("verify") / "run"
+    tokens, prompts = [f"t{i}" for i in range(288)], ("greatest", "worst")
+    scores = {("tiny", prompt): rng.normal(size=288) for prompt in prompts}
+    runs.write_run(made, {"v": tokens}, {"tiny": "v"}, scores, size=100)
+    runs.add_items(made, "words", "tiny", "greatest", {"love": 1.0, "hate": -1.0, "war": 0.0})
+    runs.add_logprobs(made, "lm", "v", "greatest", -5 + rng.normal(size=288))
+    for direction in ("max", "min"):
+        runs.add_search(made, "tiny", direction, [1.0, 2.0, 3.0])
 
-    folder = tmp_path_factory.mktemp("verify")
-    (folder / "words.txt").write_text("love\nhate\nwar and peace\n")
-    model, language = (f"--checkpoint={one.path}" for one in models)
-    run = f"--run={folder / 'run'}"
-    prompts = "--config.prompts=greatest,worst"
-    assert sweep.main([model, run, prompts, *SMALL]) == 0
-    prompts = "--config.prompts=greatest"
-    items = f"--items={folder / 'words.txt'}"
-    assert score.main([model, run, prompts, items]) == 0
-    assert logprobs.main([language, run, prompts, *SMALL]) == 0
-    assert search.main([model, run, prompts, *SEARCH]) == 0
-    return folder / "run"
+    def computed(content):
+        for said in content["results"].values():
+            said["identity"]["dtype"] = "float32"
+
+    runs.edit_run(made, computed)
+    return made
 
 
 @pytest.fixture
@@ -59,11 +49,11 @@ def verify(command, run):
     return lambda *flags: command("verify", f"--run={run}", *flags)
 
 
-def test_a_run_as_its_commands_left_it_is_well(run, verify):
+def test_a_whole_run_is_well_and_left_as_it_is(run, verify):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     done = verify()
     assert (done.code, done.err) == (0, [])
-    assert done.out == [f"{run}: 6 results, 12 files, 873 rows: all is well"]
+    assert done.out == [f"{run}: 6 results, 10 files, 873 rows: all is well"]
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
@@ -172,20 +162,23 @@ def test_parts_that_were_computed_in_two_ways_are_said_and_no_problem(run, verif
     Run(run).edit(change, SCORES)
     done = verify()
     assert done.code == 0
-    assert f"{run / SCORES}: " in done.err[-1] and "step_size 64 and 8" in done.err[-1]
+    assert f"{run / SCORES}: " in done.err[-1] and "step_size default and 8" in done.err[-1]
 
 
 # Random rows, computed again
 
 
 def test_a_wrong_reward_that_every_hash_vouches_for_is_found_by_scoring_it_again(
-    run, verify, models
+    command, checkpoint, tmp_path
 ):
-    wrong = pl.read_parquet(run / PART).with_columns(reward=pl.col("reward") + 1)
-    (run / PART).write_bytes(data := to_parquet(wrong))
+    swept = Run(tmp_path / "run")
+    swept.sweep([checkpoint()], ONE)
+    part = swept.folder / PART
+    part.write_bytes(data := to_parquet(pl.read_parquet(part).with_columns(pl.col("reward") + 1)))
     digest = hashlib.sha256(data).hexdigest()
-    Run(run).edit(lambda entry: entry["parts"][NAME].update(sha256=digest), SCORES)
-    assert verify().code == 0
-    done = verify("--rescore=288", f"--checkpoint={models[0].path}")
+    swept.edit(lambda entry: entry["parts"][NAME].update(sha256=digest), SCORES)
+    run = f"--run={swept.folder}"
+    assert command("verify", run).code == 0
+    done = command("verify", run, "--rescore=288", f"--checkpoint={checkpoint().path}")
     assert done.code == 1
-    assert done.out[0].startswith(f"{run / SCORES}: re-scored: row 1")
+    assert done.out[0].startswith(f"{swept.folder / SCORES}: re-scored: row 1")

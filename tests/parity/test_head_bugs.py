@@ -39,15 +39,12 @@ def coefficients(self, gate):
 
 
 def objectives_from(change):
-    """`change(weights [R, Q, D])` instead of them, their mean instead of all quantiles' values."""
+    """`change(weights [R, Q, D])` instead of them."""
 
     def plant(patch):
         def call(self, hidden, gate):
-            weight = change(self.weight[...])
-            quantiles = jnp.einsum("CD,RQD->CRQ", hidden, weight)
-            values = quantiles.mean(-1)
-            flat = quantiles.reshape(len(hidden), -1)[:, : self.weight[..., 0].size]
-            return HeadResult(jnp.sum(values * gate, axis=-1), values, flat)
+            values = jnp.einsum("CD,RQD->CRQ", hidden, change(self.weight[...])).mean(-1)
+            return HeadResult(jnp.sum(values * gate, axis=-1), values)
 
         patch.setattr(heads.GatedHead, "__call__", call)
 
@@ -74,7 +71,7 @@ def _urm(self, hidden, column=0):
     x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
     weights = x @ self.weight_out[...] + self.bias_out
     means_right = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
-    return HeadResult(jnp.sum(means * weights, axis=-1), means_right, jnp.zeros((len(hidden), 0)))
+    return HeadResult(jnp.sum(means * weights, axis=-1), means_right)
 
 
 def without_biases(patch):

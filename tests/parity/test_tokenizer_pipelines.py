@@ -144,7 +144,7 @@ def test_a_list_is_scored_as_the_text_of_its_conversation(folder, name):
 
 @pytest.mark.slow
 def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(folder):
-    """Among the template's ids, and as the start of a search."""
+    """Among the template's ids; a search starts from these."""
     own = folder("Metaspace always, Llama's class")
     model, replies = engine.load(own.checkpoint.path), ["war and peace", "7", "love"]
     by_text = model.score(PROMPT, replies)
@@ -153,10 +153,6 @@ def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(f
     for reply in replies:
         ids = own.ids(written(own.template, reply))[len(before) : -len(after)]
         assert own.checkpoint.template.reply_ids(reply) == ids
-    settings = {"length": len(ids), "initial": reply, "steps": 1, "topk": 64}
-    found = model.search(PROMPT, candidates=8, **settings)["reward"][-1]
-    assert found > by_text[-1] - 1e-4  # one step need not improve its start
-    assert model.certify(PROMPT, reply, topk=64, candidates=8)["swaps"]
 
 
 @pytest.mark.parametrize("name", slow.all_but(["gaps"], ["Metaspace always, Llama's class"]))
@@ -195,7 +191,7 @@ def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
     closing = own.ids(written(template, "love"))[-1]
     by_pad = closing == own.pad or template == "ends with the reply"
     assert own.checkpoint.card.pooling == ("last_non_pad" if by_pad else "last")
-    if cut:
+    if template == "ends with the reply":
         settings = {"length": 2, "steps": 20, "candidates": 32, "topk": 64, "specials": True}
         last = model.search(PROMPT, **settings).row(-1, named=True)
         ids = list(last["token_ids"])

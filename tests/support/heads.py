@@ -33,7 +33,6 @@ class HeadResult(NamedTuple):
 
     reward: torch.Tensor
     values: torch.Tensor = torch.zeros(0)  # of the objectives
-    quantiles: torch.Tensor = torch.zeros(0)  # of each objective in turn
 
 
 def place_at(owner: nn.Module, name: str, module: nn.Module) -> None:
@@ -122,14 +121,12 @@ class Gated(nn.Module):
         return torch.softmax(x[0] / self.temperature, dim=-1) * self.gating.logit_scale
 
     def forward(self, h, at_gate) -> HeadResult:
-        quantiles = self.regression_layer(h).reshape(self.shape)
-        objectives = quantiles.mean(-1)
+        objectives = self.regression_layer(h).reshape(self.shape).mean(-1)
         mixed = objectives
         if self.reward_transform_matrix is not None:
             mixed = objectives @ self.reward_transform_matrix
         reward = (self.gate(at_gate) * mixed).sum()
-        apart = quantiles if self.shape[1] > 1 else quantiles[:, :0]
-        return HeadResult(reward, objectives, apart.flatten())
+        return HeadResult(reward, objectives)
 
     def coefficients(self, at_gate):
         """They sum the objectives to the reward."""
@@ -302,7 +299,7 @@ class Loaded:
 
     @torch.no_grad()
     def expected(self, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """Rewards [C], values [C, R] and quantiles [C, RQ] of whole sequences, one at a time."""
+        """Rewards [C] and values [C, R] of whole sequences, one at a time."""
         rows = []
         for sequence in sequences:
             h = self.trunk(torch.tensor([list(map(int, sequence))])).last_hidden_state[0]
@@ -323,7 +320,7 @@ def load(name: str, folder: Path) -> Loaded:
 
 def restore(checkpoint: Checkpoint, **where) -> parity.Restored:
     """A checkpoint whose results have all columns that its head knows."""
-    return parity.restore(checkpoint, objectives="quantiles", **where)
+    return parity.restore(checkpoint, objectives="values", **where)
 
 
 def last_occurrence(sequence: Sequence[int]) -> int:
@@ -400,16 +397,14 @@ def candidates():
 
 
 def check(loaded: Loaded, restored: parity.Restored) -> None:
-    """Rewards, objectives and quantiles of the response pass, then of the plain pass."""
+    """Rewards and objectives of the response pass, then of the plain pass."""
     sequences = parity.sequences_of(prompt(), candidates())
-    rewards, values, quantiles = loaded.expected(sequences)
-    ends = 1 + np.cumsum([values.shape[1], quantiles.shape[1]])
+    rewards, values = loaded.expected(sequences)
     for actual in (
         parity.respond(restored.scorer, prompt(), candidates()),
         restored.scorer.plain_rewards(sequences),
     ):
-        assert len(actual) == ends[-1]
+        assert len(actual) == 1 + values.shape[1]
         parity.assert_close(actual[0], rewards, scale=rewards.std())
-        for rows, expected in ((actual[1 : ends[0]], values), (actual[ends[0] :], quantiles)):
-            if expected.size:
-                parity.assert_close(rows, expected.T, scale=expected.std())
+        if values.size:
+            parity.assert_close(actual[1:], values.T, scale=values.std())

@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,18 +18,6 @@ from pathlib import Path
 
 SIGNATURE = "X-Signature=only-for-the-client"
 _LARGE = re.compile(r"\.(safetensors|bin|pt)$")  # kept as LFS files
-
-
-@dataclasses.dataclass
-class Fault:
-    """What is wrong with every answer to a request that matches a pattern.
-
-    after: bytes of the content after which the connection ends.
-    pause: seconds before each piece of the content.
-    """
-
-    after: int | None = None
-    pause: float = 0.0
 
 
 @dataclasses.dataclass
@@ -47,9 +34,7 @@ class Hub:
         self.url = self.content_url = ""
         self.repositories: dict[str, Repository] = {}
         self.requests: list[str] = []
-        self.ranges: list[str] = []  # those of a range of bytes, with an end: of headers
-        self.served: dict[str, bytes] = {}  # sha256 -> content that is served instead
-        self.faults: list[tuple[str, Fault]] = []
+        self.broken: list[tuple[str, int]] = []  # pattern of requests -> bytes that they get
 
     def add(self, name: str, folder: Path, branch: str = "main") -> str:
         """Commits the files of a folder to a branch; returns the commit."""
@@ -65,12 +50,12 @@ class Hub:
         repository.names[branch] = commit
         return commit
 
-    def fails(self, pattern: str, **fault) -> None:
-        """Requests `METHOD path` that match the pattern meet a `Fault`."""
-        self.faults.append((pattern, Fault(**fault)))
+    def breaks(self, pattern: str, after: int) -> None:
+        """Connections of requests `METHOD path` that match the pattern end after some bytes."""
+        self.broken.append((pattern, after))
 
-    def fault_of(self, request: str) -> Fault | None:
-        return next((fault for pattern, fault in self.faults if re.search(pattern, request)), None)
+    def end_of(self, request: str) -> int | None:
+        return next((end for pattern, end in self.broken if re.search(pattern, request)), None)
 
     def downloads(self, name: str) -> list[str]:
         """Requests for the content of a large file of some repository."""
@@ -139,14 +124,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        of_range = re.fullmatch(r"bytes=\d+-\d+", self.headers.get("Range", ""))
-        (self.hub.ranges if of_range else self.hub.requests).append(self.path)
-        self.serve(self.path.split("?")[0], self.hub.fault_of(f"{self.command} {self.path}"))
+        if not re.fullmatch(r"bytes=\d+-\d+", self.headers.get("Range", "")):  # of headers
+            self.hub.requests.append(self.path)
+        self.serve(self.path.split("?")[0], self.hub.end_of(f"{self.command} {self.path}"))
 
     def log_message(self, format, *arguments) -> None:  # its name in the base class
         pass
 
-    def serve(self, path: str, fault: Fault | None) -> None:
+    def serve(self, path: str, end: int | None) -> None:
         raise NotImplementedError
 
     def answer(
@@ -154,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         status: int,
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
-        fault: Fault | None = None,
+        end: int | None = None,
     ) -> None:
         self.send_response(status)
         for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
@@ -162,12 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        fault = fault or Fault()
-        end = len(content) if fault.after is None else fault.after
-        for start in range(0, end, 2**16):
-            time.sleep(fault.pause)
-            self.wfile.write(content[start : min(start + 2**16, end)])
-        self.close_connection |= end < len(content)
+        self.wfile.write(content[:end])
+        self.close_connection |= end is not None and end < len(content)
 
     def error(self, status: int, code: str, message: str = "") -> None:
         self.answer(status, {"X-Error-Code": code, "X-Error-Message": message or code})
@@ -176,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
 class _Answers(_Handler):
     """The hub itself."""
 
-    def serve(self, path: str, fault: Fault | None) -> None:
+    def serve(self, path: str, end: int | None) -> None:
         if found := re.fullmatch("/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
             name, what, revision = map(urllib.parse.unquote, found.groups())
         elif found := re.fullmatch("/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
@@ -185,7 +166,7 @@ class _Answers(_Handler):
             name, commit, what = found.groups()
             content = self.hub.repositories[name].commits[commit][what]
             headers = {"X-Repo-Commit": commit, "ETag": f'"{_sha1(content)}"'}
-            return self.answer(200, headers, content, fault)
+            return self.answer(200, headers, content, end)
         else:
             return self.error(404, "RepoNotFound")
         repository = self.hub.repositories.get(name)
@@ -229,17 +210,17 @@ class _Answers(_Handler):
 class _Content(_Handler):
     """The host of large files, which knows them by hash and takes signed URLs alone."""
 
-    def serve(self, path: str, fault: Fault | None) -> None:
+    def serve(self, path: str, end: int | None) -> None:
         every = [files for r in self.hub.repositories.values() for files in r.commits.values()]
-        contents = {sha256(c): c for files in every for c in files.values()} | self.hub.served
+        contents = {sha256(c): c for files in every for c in files.values()}
         content = contents.get(path.strip("/"))
         if content is None or not self.path.endswith(SIGNATURE):
             return self.answer(403)
         if not (wanted := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))):
-            return self.answer(200, {}, content, fault)
+            return self.answer(200, {}, content, end)
         piece = content[int(wanted[1]) : int(wanted[2] or len(content)) + 1]
         place = f"bytes {wanted[1]}-{int(wanted[1]) + len(piece) - 1}/{len(content)}"
-        self.answer(206, {"Content-Range": place}, piece, fault)
+        self.answer(206, {"Content-Range": place}, piece, end)
 
 
 def _handler(hub: Hub, kind: type[_Handler]) -> type[_Handler]:

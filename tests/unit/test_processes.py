@@ -57,7 +57,6 @@ def test_one_process_decides_everything_itself():
     value = object()
     assert processes.from_first("value", lambda: value) is value
     processes.agree("values", value)  # not even read
-    assert processes.first_failure("trial", "damaged") == "damaged"
     processes.finish()
 
 
@@ -70,22 +69,15 @@ assert len(processes.bytes_from_first("data", lambda: data)) == len(data)
 assert processes.bytes_from_first("no data", lambda: None) is None
 processes.agree("values", value)
 assert processes.place() == f"process {index} of 3 ({socket.gethostname()})"
-print(processes.first_failure("trial", ""))
-print(processes.first_failure("trial", "damaged"))
-print(processes.first_failure("trial", "damaged", alike=True))
-print(processes.first_failure("trial", f"damaged {index}" if index else ""))
-print(processes.first_failure("trial", "" if index else "full"))
 """
 
 
 @pytest.mark.slow
-def test_all_processes_learn_what_process_0_computes_and_what_failed_on_any(start):
-    told = ["", "damaged", "damaged", f"process 1 of 3 ({HOST}): damaged 1"]
-    told.append(f"process 0 of 3 ({HOST}): full")
+def test_all_processes_learn_what_process_0_computes(start):
     for index, (code, out, err) in enumerate(ends(start(TOLD, 3))):
         assert (code, err) == (0, "")
         computed = [] if index else ["computes 0"]
-        assert out.splitlines() == [*computed, *told, f"done {index}"]
+        assert out.splitlines() == [*computed, f"done {index}"]
 
 
 COLLECTIVE = "from jax.experimental import multihost_utils as m; m.sync_global_devices('all')"

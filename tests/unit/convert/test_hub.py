@@ -100,18 +100,22 @@ def gated(hub, monkeypatch):
     hub.repositories[NAME].gated = 403
 
 
-def fails(pattern, **fault):
-    return lambda hub, monkeypatch: hub.fails(pattern, **fault)
+def well(hub, monkeypatch):
+    pass
+
+
+def broken_off(hub, monkeypatch):
+    hub.breaks(A_FILE, after=100)
 
 
 AGAIN = "run it again"
 NOTHING = ".*{url}/owner/other"
 FAILURES = {
-    "no repository": ("owner/other", None, fails("-"), NOTHING),
-    "no tag": (NAME, "v2", fails("-"), "no revision 'v2'"),
+    "no repository": ("owner/other", None, well, NOTHING),
+    "no tag": (NAME, "v2", well, "no revision 'v2'"),
     "gated": (NAME, None, gated, "gated; .*{url}/owner/tiny"),
     "no network": (NAME, None, unreachable, "http://127.0.0.1:9 .*{cache}"),
-    "broken off": (NAME, None, fails(A_FILE, after=100), rf"the download failed .*; {AGAIN}"),
+    "broken off": (NAME, None, broken_off, rf"the download failed .*; {AGAIN}"),
 }
 
 

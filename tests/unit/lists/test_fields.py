@@ -44,13 +44,6 @@ ROWS = {
     "rejected_response": {"messages": WHOLE, "rejected_response": "no"},
     "chosen_response": {"prompt": "Why?", "chosen_response": TEXT, "rejected_response": "no"},
     "rejected_messages": {"messages": [*TURNS, WHOLE[1]], "rejected_messages": WHOLE},
-    "response1": {"prompt": "Why?", "response1": TEXT, "response2": "no", "overall_preference": 1},
-    "response_1": {
-        "prompt": "Why?",
-        "response_1": TEXT,
-        "response_2": "no",
-        "preference_strength": -1,
-    },
     **{
         name: {**PAIR, name: [TEXT]}
         for name in ("responses", "completions", "images", "rejected_responses")
@@ -92,17 +85,8 @@ def roles_and_texts(row):
     return dict(zip(table["side"], said, strict=True))
 
 
-HELPSTEER = {"context": TURNS, "response1": "a", "response2": "b", "overall_preference": 2}
 ASKED = ("user", "said so")
 SAID = {
-    "HelpSteer3, the second is preferred": (
-        HELPSTEER,
-        {"chosen": [ASKED, ("assistant", "b")], "rejected": [ASKED, ("assistant", "a")]},
-    ),
-    "HelpSteer3, the first is preferred": (
-        {**HELPSTEER, "overall_preference": "-1"},
-        {"chosen": [ASKED, ("assistant", "a")], "rejected": [ASKED, ("assistant", "b")]},
-    ),
     "orca_dpo_pairs": (
         {"system": "Be kind.", "question": "Hi", "chosen": "a", "rejected": "b"},
         {
@@ -189,8 +173,7 @@ ALONE = [
         {"system": "s", "chosen": WHOLE, "rejected": [{**TURNS[0], "content": "z"}, WHOLE[1]]},
         "chosen and rejected",
     ),
-    ({**HELPSTEER, "overall_preference": float("nan")}, "overall_preference=nan"),
-    ({**HELPSTEER, "overall_preference": 0}, "overall_preference is 0 in all rows"),
+    ({"context": TURNS, "response1": "a", "response2": "b"}, "no single column of replies"),
     ({"messages": [DATED, WHOLE[1]]}, "messages: message 1: a value of type date"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image"}]}, WHOLE[1]]},

@@ -175,18 +175,12 @@ def test_a_result_without_its_baseline_is_not_complete_and_is_checked_again(run,
     assert run.results()[result(prompt="behind")].complete
 
 
-def test_plain_prompts_keep_their_mode_beside_a_reply_start_that_is_trimmed(run, trims):
-    run.sweep([trims], {"plain": PROMPT, "behind": with_reply_start(PROMPT, "no ")}, mode="auto")
+def test_prompts_and_reply_starts_keep_their_mode_beside_one_that_is_trimmed(run, trims):
+    kept = {"plain": PROMPT, "kept": with_reply_start(PROMPT, "no")}
+    run.sweep([trims], kept, mode="auto")
+    run.sweep([trims], kept | {"cut": with_reply_start(PROMPT, "no ")}, mode="auto")
     modes = {path: found.identity.mode for path, found in run.results().items()}
-    assert modes == {result("trims", "behind"): "text", result("trims", "plain"): "ids"}
-
-
-def test_a_reply_start_keeps_its_mode_beside_one_that_is_trimmed(run, trims):
-    behind = {"kept": with_reply_start(PROMPT, "no")}
-    run.sweep([trims], behind, mode="auto")
-    run.sweep([trims], behind | {"cut": with_reply_start(PROMPT, "no ")}, mode="auto")
-    modes = {path: found.identity.mode for path, found in run.results().items()}
-    assert modes == {result("trims", "cut"): "text", result("trims", "kept"): "ids"}
+    assert modes == {result("trims", "cut"): "text", **{result("trims", k): "ids" for k in kept}}
 
 
 @pytest.mark.parametrize(("experts", "ok"), [(0, False), (4, True)])

@@ -168,6 +168,13 @@ def test_words_that_the_model_likes_and_its_data_does_not_and_the_other_way(swep
     (row,) = study.tables["pair_features_words"].filter(word="zeal").to_dicts()
     assert (row["n_chosen"], row["n_rejected"], row["reward"]) == (0, 150, 9.0)
     assert row["ci_high"] < 0 and row["percentile"] == pytest.approx(1 - 0.5 / 18)
+    assert row["behind"] is None  # not swept behind replies
+    effects = pl.DataFrame({"token": [" zeal", "Zeal", " calm"], "effect_sd": [2.0, 1.0, -1.0]})
+    found = chapter.words(swept, "own", study.tables["replies", "own"], {"m": effects})
+    assert dict(found.drop_nulls("behind").select("word", "behind").iter_rows()) == {
+        "calm": -1.0,
+        "zeal": 1.5,
+    }
 
 
 def test_a_taste_is_told_with_its_pairs_and_shares(make_run, study_of):
