@@ -181,6 +181,15 @@ def no_buckets(patch):
     patch.setattr(encoder, "relative_rows", rows)
 
 
+def no_norm_of_positions(patch):
+    right = encoder.Encoder._norm
+
+    def norm(self, owner, x, name):
+        return x if name == "relative_norm" else right(self, owner, x, name)
+
+    patch.setattr(encoder.Encoder, "_norm", norm)
+
+
 def padding_seen(patch):
     right = encoder.Encoder._mask
     patch.setattr(
@@ -201,9 +210,9 @@ def first_norm(patch):
     right = encoder.Encoder._layer
 
     def layer(self, index, x, **about):
-        stack = self.stacks[index]
-        x = self._norm(stack, x, "attention_norm") if index == 0 else x
-        return right(self, index, x, **about)
+        weight = self.stacks[0].attention_norm[...][0]
+        normed = encoder.layer_norm(x, weight, jnp.zeros_like(weight), self.config.rms_eps)
+        return right(self, index, normed if index == 0 else x, **about)
 
     patch.setattr(encoder.Encoder, "_layer", layer)
 
@@ -213,7 +222,7 @@ BUGS = [
     ("deberta-v3", "no buckets", coded(no_buckets)),
     ("deberta-v3", "no positions of queries", configured(relative=("c2p",))),
     ("deberta-v3", "no positions of keys", configured(relative=("p2c",))),
-    ("deberta-v3", "no norm of relative positions", configured(relative_norm=False)),
+    ("deberta-v3", "no norm of relative positions", coded(no_norm_of_positions)),
     ("bert", "no token types", configured(separator=None)),
     ("bert", "another epsilon", configured(rms_eps=1e-12)),
     ("bert", "another pooler", configured(pooler="relu")),
