@@ -27,7 +27,7 @@ from engine.convert.writer import Writer
 from engine.errors import AssayError, prefixed
 from engine.models.encoder_config import EncoderConfig, NetworkConfig
 from engine.models.heads import HeadConfig
-from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.chat_template import PAIR, ChatTemplate, TemplatePolicy
 from engine.text.template_sandbox import spelled
 from engine.text.tokenizer import load_tokenizer
 
@@ -170,7 +170,7 @@ def understand(
         head_plan = read_head(hf, decoder, files, tokenizer, reward=reward)
         if head:
             head_plan = dataclasses.replace(head_plan, config=variant(head_plan.config, head))
-        templates.choose(tokenizer, template, default="pair" if is_encoder(hf) else "")
+        templates.choose(tokenizer, template, default=PAIR if is_encoder(hf) else "")
         marked = templates.mark(tokenizer, architecture(hf))
         if isinstance(decoder, EncoderConfig):  # whose tokenizer adds its special tokens
             policy = dataclasses.replace(policy, bos="double")

@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
 from engine.models.encoder_config import EncoderConfig
-from engine.text.chat_template import PAIR, TRL, ChatTemplate, TemplatePolicy, encode
+from engine.text.chat_template import TRL, ChatTemplate, TemplatePolicy, encode
 
 _POLICY = TemplatePolicy(bos="template", date="26 Jul 2024")  # to see what a template writes
 _REPLY = "Hm."  # likewise
@@ -15,7 +15,6 @@ _REPLY = "Hm."  # likewise
 BUILT_IN = {
     "raw": "{% for message in messages %}{{ message['content'] }}{% endfor %}",
     "trl": TRL,
-    "pair": PAIR,  # as the tokenizer's pair of texts: of encoders
 }
 
 # Class -> the token at which it reads its reward, put behind the whole conversation.
@@ -32,9 +31,11 @@ _INSIDE = (
 def choose(tokenizer: PreTrainedTokenizerBase, given: str, default: str = "") -> None:
     """Sets the chat template that a user gives: a file of Jinja, one of `BUILT_IN`, or of many.
 
-    "" keeps the folder's, or is the `default`. Raises AssayError for anything else.
+    "" keeps the folder's, but for a `default`. Raises AssayError for anything else.
     """
-    given = given or default
+    if not given and default:
+        tokenizer.chat_template = default
+        return
     templates = tokenizer.chat_template
     named = templates if isinstance(templates, dict) else {}
     if given in named:

@@ -314,12 +314,11 @@ def mode_of(checkpoint: Checkpoint, prompts: Iterable[Prompt], mode: str) -> str
 
 def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
     """Where rewards are read; `auto` is what the conversion chose for the model."""
-    check_choice("pooling", pooling, (AUTO, *POOLINGS))
     card = checkpoint.card
     if not card.decoder.shares_prefix:
-        if pooling not in (AUTO, card.pooling):
-            raise AssayError(f"pooling={pooling!r}; allowed of an encoder: {AUTO!r}")
+        check_choice("pooling", pooling, (AUTO, card.pooling))
         return Pooling(card.pooling)
+    check_choice("pooling", pooling, (AUTO, *POOLINGS))
     kind, pad = card.pooling if pooling == AUTO else pooling, card.pad_token_id
     if kind != "last" and pad is None:
         raise AssayError(

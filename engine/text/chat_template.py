@@ -34,7 +34,7 @@ PAIR_END = "␝"  # the sign of a group separator: ends the first of a tokenizer
 # How encoders read a prompt and a reply: each tokenised by itself, with the tokenizer's separators.
 PAIR = (
     "{% if messages | map(attribute='role') | list != ['user', 'assistant'] %}{{ raise_exception("
-    "'template=pair is a prompt and its reply; other turns need a template') }}{% endif %}"
+    "'an encoder reads a prompt and its reply; other turns need --config.template') }}{% endif %}"
     "{% for sign in [sep_token, 'PAIR_END'] %}{% if sign and sign in messages[0]['content'] %}"
     "{{ raise_exception(sign ~ ' ends the prompt; allowed: a prompt without it') }}{% endif %}"
     "{% endfor %}{{ messages[0]['content'] + 'PAIR_END' + messages[1]['content'] }}"

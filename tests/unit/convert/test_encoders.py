@@ -110,7 +110,7 @@ def test_prompt_and_reply_are_the_tokenizers_pair(tmp_path, name, prefix, suffix
 def test_a_prompt_with_the_separator_and_a_turn_too_many_are_refused(bert, tmp_path):
     template = folders.convert(bert, tmp_path / "checkpoint").template
     turn = {"role": "user", "content": "what"}
-    for prompt, said in (("a [SEP] b", "[SEP]"), ([turn, turn], "template=pair")):
+    for prompt, said in (("a [SEP] b", "[SEP]"), ([turn, turn], "other turns")):
         with pytest.raises(AssayError) as error:
             template.split(prompt)
         assert said in str(error.value)
