@@ -12,6 +12,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_po
 
 from engine import api
 from engine.models import encoder
+from engine.models import layer as layers
 from engine.models.encoder_config import EncoderConfig
 from tests.support import encoders, folders, parity, slow
 
@@ -211,7 +212,7 @@ def first_norm(patch):
 
     def layer(self, index, x, **about):
         weight = self.stacks[0].attention_norm[...][0]
-        normed = encoder.layer_norm(x, weight, jnp.zeros_like(weight), self.config.rms_eps)
+        normed = layers.layer_norm(x, weight, jnp.zeros_like(weight), self.config.rms_eps)
         return right(self, index, normed if index == 0 else x, **about)
 
     patch.setattr(encoder.Encoder, "_layer", layer)
