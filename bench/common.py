@@ -169,13 +169,12 @@ def projections(config: DecoderConfig, positions: int, read: int) -> Counter[tup
     Every layer needs keys and values at the `positions` of all candidates; the last layer needs
     everything else only at the `read` reward positions.
     """
-    keys_values, rest = flops.matrices(config)
     shapes: Counter[tuple[int, int, int]] = Counter()
-    for k, n in keys_values:
-        shapes[positions, k, n] += config.num_layers
-    for k, n in rest:
-        shapes[positions, k, n] += config.num_layers - 1
-        shapes[read, k, n] += 1
+    for layer, of_delta in enumerate(config.deltas, 1):
+        keys_values, rest = flops.matrices(config, of_delta)
+        shapes.update((positions, k, n) for k, n in keys_values)
+        rows = positions if layer < config.num_layers else read
+        shapes.update((rows, k, n) for k, n in rest)
     return shapes
 
 

@@ -15,10 +15,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from engine.errors import AssayError
 from engine.models.encoder_config import EncoderConfig, NetworkConfig
-from engine.types import dimensions
+from engine.types import Kept, KeyValues, Updates, dimensions
 
 # Logical axis letter (engine/types.py) -> mesh axis; other axes are replicated.
-MESH_AXES = {"C": "data", "N": "model", "K": "model", "F": "model"}
+MESH_AXES = {"C": "data", "N": "model", "K": "model", "F": "model", "k": "model", "n": "model"}
 
 
 def checked_mesh(mesh: Mesh | None) -> Mesh:
@@ -43,11 +43,12 @@ def build_mesh(model: int = 1) -> Mesh:
 
 
 def check_mesh(mesh: Mesh, config: NetworkConfig) -> None:
-    """Raises AssayError if the axis `model` splits query heads or the feed-forward unevenly."""
+    """Raises AssayError if the axis `model` splits heads or the feed-forward unevenly."""
     model = mesh.shape["model"]
     if model > 1 and not config.shares_prefix:
         raise AssayError(f"mesh.model={model}; allowed of an encoder: 1")
-    for name in ("num_heads", "ffn_width"):
+    delta = ("delta_key_heads", "delta_value_heads")  # 0 without the gated delta rule
+    for name in ("num_heads", "ffn_width", *delta):
         if getattr(config, name) % model:
             raise AssayError(
                 f"mesh.model={model}; allowed: divisors of the decoder's {name}="
@@ -65,6 +66,18 @@ def with_whole_kv_heads(mesh: Mesh, config: NetworkConfig) -> NetworkConfig:
     if heads == config.num_kv_heads or isinstance(config, EncoderConfig):
         return config
     return dataclasses.replace(config, num_kv_heads=heads)
+
+
+def kept_shardings(mesh: Mesh, config: NetworkConfig) -> Kept:
+    """Sharding of each array that is kept of a prefix."""
+    positions = sharding(mesh, "LPKH")
+    attention = KeyValues(keys=positions, values=positions)
+    q, keys, v = (sharding(mesh, axes) for axes in ("LP(kh)", "LPkh", "LP(nv)"))
+    values, decay = sharding(mesh, "LPnv"), sharding(mesh, "LPn")
+    delta = Updates(inputs=(q, q, v), keys=keys, updates=values, decay=decay)
+    if all(config.deltas) or not any(config.deltas):
+        return delta if any(config.deltas) else attention
+    return tuple(delta if of_delta else attention for of_delta in config.deltas)
 
 
 def sum_dtype(mesh: Mesh, dtype: jnp.dtype) -> jnp.dtype:

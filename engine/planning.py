@@ -119,7 +119,7 @@ class Account:
     """Bytes on each device, by purpose; the largest moment is their sum."""
 
     weights: int
-    prefix: int  # keys and values of prompts
+    prefix: int  # keys and values of prompts, or what layers keep in place of them
     layer: int  # temporarily duplicated weights
     step: int  # activations of one step
     process: int  # of a CPU, whose memory it shares
@@ -147,12 +147,15 @@ def account(model: Model, work: SweepWork) -> Account:
     # float16 at a time; of bfloat16, unless the CPU multiplies it, all at once. It copies a layer's
     # experts for the loop over their blocks.
     layer = weight_bytes(model, "L") // c.num_layers
+    # Of each position: keys and values, or of a layer of the delta rule inputs, keys and updates.
+    kept = 2 * c.deltas.count(False) * c.num_kv_heads * c.head_size * b
+    keys, values = c.delta_key_heads * c.delta_key_size, c.delta_value_heads * c.delta_value_size
+    kept += c.deltas.count(True) * (b * (3 * keys + 2 * values) + 4 * c.delta_value_heads)
     widened = {"bfloat16": c.num_layers, "float16": 1, "float32": int(c.experts > 0)}
     copied = widened[model.dtype] if on_cpu else 0
     return Account(
         weights=weight_bytes(model),
-        prefix=(2 * c.num_layers * work.prefix * c.num_kv_heads * c.head_size * b // model.model)
-        * c.shares_prefix,
+        prefix=work.prefix * kept // model.model * c.shares_prefix,
         layer=4 * layer // b * copied or max(0, layer - step),
         step=step,
         process=on_cpu * process_bytes(model),
@@ -212,10 +215,23 @@ def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
     if isinstance(c, EncoderConfig):  # relative positions are about twice as many as keys
         logits *= 1 + 2 * len(c.relative)
     attention = 4 * c.width + b * (heads + 2 * shared) + logits + 4 * heads
-    step = rows * positions * (max(ffn, attention) + (4 * c.width if c.experts else 0))
+    largest = max(ffn, attention, _delta_bytes(c, prefix + positions) // split)
+    step = rows * positions * (largest + (4 * c.width if c.experts else 0))
     if model.language:
         step += 2 * 4 * rows * c.vocab_size  # logits, and their softmax
     return step
+
+
+def _delta_bytes(c: NetworkConfig, seen: int) -> int:
+    """Bytes of activations of a position in a layer of the gated delta rule; 0 without any.
+
+    Six times its queries, keys and values in float32 and eight weights of each position that it
+    sees, as CPU compilers reserve them for candidates of two positions; longer ones take less. The
+    plain pass's state is smaller.
+    """
+    sizes = 2 * c.delta_key_size + c.delta_value_size
+    of_head = 6 * sizes + 8 * seen
+    return any(c.deltas) * 4 * (4 * c.width + c.delta_value_heads * of_head)
 
 
 def fits(model: Model, work: SweepWork, **changes: Any) -> bool:  # Any: of the work

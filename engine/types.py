@@ -18,7 +18,11 @@ Axis letters, used in every einsum, shape annotation and parameter's `axes`; eac
 In the parameters of an encoder E is the width of its embeddings, S and T are rows of relative and
 of learned positions, and Z are token types.
 
-Letters in brackets are one dimension: `LD(NH)` has three, the last of N·H entries.
+Letters in brackets are one dimension: `LD(NH)` has three, the last of N·H entries. Lower-case
+letters are those of the gated delta rule:
+
+    k heads of queries and keys     h head size of queries and keys     t taps of the convolution
+    n heads of values               v head size of values
 """
 
 import dataclasses
@@ -93,8 +97,27 @@ class KeyValues:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Updates:
+    """What a layer of the gated delta rule keeps of each position (`models/delta.py`).
+
+    The state behind a position is the sum of the outer products of keys and updates up to it, each
+    times the exponential of the decay since. So candidates may leave the prefix anywhere.
+    """
+
+    inputs: tuple[Array, Array, Array]  # [L, P, k·h] twice, and n·v: of the convolution
+    keys: Array  # [L, P, k, h], normed
+    updates: Array  # [L, P, n, v]
+    decay: Array  # float32 [L, P, n], natural logarithms, up to a number of each head
+
+
+# What is kept of a prefix: of all layers, or layer by layer where they are of two kinds.
+Kept = KeyValues | Updates | tuple[KeyValues | Updates, ...]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Prefix:
     """What the prefix pass computes once for all candidates of a prompt."""
 
-    key_values: KeyValues
+    key_values: Kept
     gates: tuple[Array, ...]  # float32 [R] per model, read in the prompt; [0] without a gate

@@ -59,8 +59,9 @@ def _read() -> str:
     """Which decoders and heads are read; what is computed is the same for all reward models."""
     decoders = (
         f"Decoders (model_type): {', '.join(hf_families.FAMILIES)}; gated heads on "
-        f"{' and '.join(gates.PATTERNS)} alone. With every decoder and head of a reward model: "
-        "sweeps, lists, text mode, search and lens."
+        f"{' and '.join(gates.PATTERNS)} alone. Of models with images ("
+        f"{', '.join(hf_families.TEXTS)}) the text is read. With every decoder and head of a "
+        "reward model: sweeps, lists, text mode, search and lens."
     )
     encoders = (
         f"Encoders (model_type): {', '.join(hf_encoders.FAMILIES)}; with a classifier of one row "

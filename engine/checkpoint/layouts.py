@@ -64,6 +64,36 @@ _QK_NORM = (
     Rule(_LAYER + "self_attn.q_norm.weight", "H", "decoder.layers.q_norm"),
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
 )
+# Of Qwen 3.5 each head's query and its gate, one after the other, and the gated delta rule.
+_QUERY_GATE = (("q", "NH"), ("gate", "NH"))
+_Q_PROJ, _DELTA = _LAYER + "self_attn.q_proj.weight", _LAYER + "linear_attn."
+_GATED_QUERY = (
+    Rule(_Q_PROJ, "(NH)D", "decoder.layers.q", "q", _QUERY_GATE),
+    Rule(_Q_PROJ, "(NH)D", "decoder.layers.o_gate", "gate", _QUERY_GATE),
+)
+_DELTA_QKV = (("q", "kh"), ("k", "kh"), ("v", "nv"))
+_DELTA_RULES = (
+    *(
+        Rule(
+            _DELTA + "in_proj_qkv.weight", f"({axes})D", f"decoder.layers.delta_{p}", p, _DELTA_QKV
+        )
+        for p, axes in _DELTA_QKV
+    ),
+    *(
+        Rule(
+            *(_DELTA + "conv1d.weight", f"({axes})1t", f"decoder.layers.delta_{p}_taps"),
+            *(p, _DELTA_QKV),
+        )
+        for p, axes in _DELTA_QKV
+    ),
+    Rule(_DELTA + "in_proj_z.weight", "(nv)D", "decoder.layers.delta_z"),
+    Rule(_DELTA + "in_proj_a.weight", "nD", "decoder.layers.delta_a"),
+    Rule(_DELTA + "in_proj_b.weight", "nD", "decoder.layers.delta_b"),
+    Rule(_DELTA + "A_log", "n", "decoder.layers.delta_rate"),
+    Rule(_DELTA + "dt_bias", "n", "decoder.layers.delta_step"),
+    Rule(_DELTA + "norm.weight", "v", "decoder.layers.delta_norm"),
+    Rule(_DELTA + "out_proj.weight", "D(nv)", "decoder.layers.delta_o"),
+)
 _QK_NORM_WHOLE = (
     Rule(_LAYER + "self_attn.q_norm.weight", "(NH)", "decoder.layers.q_norm"),
     Rule(_LAYER + "self_attn.k_norm.weight", "(KH)", "decoder.layers.k_norm"),
@@ -194,7 +224,7 @@ PLAIN_HEADS = {"linear": LINEAR, "mlp": MLP, "urm": URM}
 # Published names of what the rules call `score`: the layers of a plain head.
 HEAD_NAMES = (
     *("score", "value_head", "v_head.summary", "v_head", "regression_head", "score_head"),
-    "classifier",  # of the token-classification classes of GPT-NeoX and GPT-2
+    *("classifier", "out_proj"),  # of GPT-NeoX and GPT-2 for tokens; of OpenAssistant's Pythia
 )
 _HEAD = re.compile(r"(score|weights\.fc|regression_layer|reward_transform_matrix|gating)(\.|$)")
 
@@ -213,7 +243,9 @@ BASES = ("model", "gpt_neox", "transformer")
 _BASE = re.compile(rf"(^|\.)({'|'.join(BASES)})\.$")
 
 # What a model has for images: it acts where the text holds one.
-_IMAGES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
+_IMAGES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector|visual)\.")
+# Predictions of further tokens, which no reward reads.
+_MTP = re.compile(r"mtp\.")
 
 # Buffers that hold nothing learned.
 _IGNORED = re.compile(
@@ -239,10 +271,14 @@ def decoder_rules(config: NetworkConfig, keys: Iterable[str] = ()) -> tuple[Rule
         return _PHI3
     if config.norm == "layer":
         return _GPT2 if config.learned_positions else _NEOX
-    rules = _COMMON + (_expert_rules(keys) if config.experts else _FEED_FORWARD)
+    feed_forward = _FEED_FORWARD if config.gated else _FEED_FORWARD[1:]
+    rules = _COMMON + (_expert_rules(keys) if config.experts else feed_forward)
     rules += _FOUR_NORMS if config.post_norms else _TWO_NORMS
     if not config.pre_norms:
         rules = tuple(rule for rule in rules if rule.parameter not in _PRE_NORMS)
+    if config.attention_gate:
+        rules = _GATED_QUERY + tuple(rule for rule in rules if rule.key != _Q_PROJ)
+    rules += _DELTA_RULES * any(config.deltas)
     qk_norm = _QK_NORM_WHOLE if config.qk_norm_whole else _QK_NORM
     return rules + _QKV_BIAS * config.qkv_bias + qk_norm * config.qk_norm
 
@@ -271,6 +307,11 @@ def head_keys(keys: Iterable[str]) -> set[str]:
 def image_keys(keys: Iterable[str]) -> set[str]:
     """The names of tensors that only images reach."""
     return set(filter(_IMAGES.match, keys))
+
+
+def mtp_keys(keys: Iterable[str]) -> set[str]:
+    """The names of tensors of multi-token prediction, beside the layers of Qwen 3.5."""
+    return set(filter(_MTP.match, keys))
 
 
 def head_name(key: str, head: str = "") -> str:
@@ -338,10 +379,17 @@ def check_keys(
 
 def rule_keys(rule: Rule, config: NetworkConfig) -> list[str]:
     """Names of a rule's tensors: one per layer, one per layer and expert, or one in all."""
-    layers = range(config.num_layers if "{l}" in rule.key else 1)
+    layers = layers_of(rule, config) if "{l}" in rule.key else [0]
     keys = [rule.key.replace("{l}", str(layer)) for layer in layers]
     named = [key for one in keys for key in expert_keys(one, config)]
     return named[1:] if config.pre_norms and rule.key == NOT_FIRST else named
+
+
+def layers_of(rule: Rule, config: NetworkConfig) -> list[int]:
+    """Layers that have a rule's tensor: those of attention, of the delta rule, or all."""
+    of_delta = rule.key.startswith(_DELTA)
+    either = not (of_delta or rule.key.startswith(_LAYER + "self_attn."))
+    return [i for i, delta in enumerate(config.deltas) if either or delta == of_delta]
 
 
 def expert_keys(key: str, config: NetworkConfig) -> list[str]:
@@ -363,6 +411,9 @@ def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndar
     """The part of a tensor that a rule uses: all of it, unless it has a `part`."""
     if not rule.part:
         return tensor
+    if rule.blocks == _QUERY_GATE:
+        heads = tensor.reshape(sizes["N"], 2, sizes["H"], *tensor.shape[1:])
+        return np.ascontiguousarray(heads[:, int(rule.part == "gate")])
     if rule.blocks:
         ends = np.cumsum([math.prod(sizes[a] for a in letters) for _, letters in rule.blocks])
         cut = np.split(tensor, ends[:-1], axis=_cut(rule))

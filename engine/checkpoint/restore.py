@@ -44,13 +44,16 @@ class Parameter:
 def parameters(config: NetworkConfig, head: HeadConfig | OutputConfig) -> dict[str, Parameter]:
     """Name on disk -> shape and axes, for every parameter of a model with one readout.
 
-    Those of the layers are those of one stack.
+    Those of the layers are those of one stack, of all layers that have them.
     """
     params = _abstract(config, [head], jnp.dtype("float32"), platform="tpu")[1]
-    return {
-        _name(path): Parameter(tuple(p.shape), p.get_metadata()["axes"])
-        for path, p in nnx.to_flat_state(params)
-    }
+    found: dict[str, Parameter] = {}
+    for path, p in nnx.to_flat_state(params):
+        name, shape = _name(path), tuple(p.shape)
+        if name in found:  # layers of two kinds have a stack each
+            shape = (found[name].shape[0] + shape[0], *shape[1:])
+        found[name] = Parameter(shape, p.get_metadata()["axes"])
+    return found
 
 
 def axis_sizes(config: NetworkConfig, head: HeadConfig | OutputConfig) -> dict[str, int]:

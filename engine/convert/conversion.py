@@ -54,6 +54,7 @@ class Conversion:
             blocks[layer_block(layer)] = [
                 dataclasses.replace(rule, key=rule.key.replace("{l}", str(layer)))
                 for rule in layered
+                if layer in layouts.layers_of(rule, self.decoder)
             ]
         return {**blocks, READOUT: [r for r in whole if r.parameter.startswith("readout.")]}
 

@@ -8,8 +8,8 @@ from engine.convert import hf_encoders, hf_keys
 from engine.convert.hf_families import (
     ARCHITECTURES,
     FAMILIES,
-    GEMMA3_TEXT,
     LANGUAGE_MODELS,
+    TEXTS,
     Family,
     Fields,
 )
@@ -31,26 +31,30 @@ from engine.models.heads import OutputConfig
 # Attributes of a model with images that its text does not depend on.
 _IMAGES = frozenset(
     {"text_config", "vision_config", "mm_tokens_per_image", "image_token_index"}
-    | {"boi_token_index", "eoi_token_index"}
+    | {"boi_token_index", "eoi_token_index", "image_token_id", "video_token_id"}
+    | {"vision_start_token_id", "vision_end_token_id", "vision_token_id"}
 )
 _YARN = {"beta_fast": 32.0, "beta_slow": 1.0}  # where config.json has none
 _KINDS = {"full_attention", "sliding_attention"}  # of layers
 
 
 def text_model(hf: Json) -> Json:
-    """The config.json of a model's text: of a Gemma 3 with images, as if it had none.
+    """The config.json of a model's text: of one with images (`TEXTS`), as if it had none.
 
     Raises AssayError where that has no `text_config`.
     """
-    if hf.get("model_type") != "gemma3":
+    kind = hf.get("model_type")
+    if not isinstance(kind, str) or kind not in TEXTS:
         return hf
-    text = hf.get("text_config")
+    family, defaults = TEXTS[kind]
+    # Published files of Qwen2.5-VL have the attributes of the text in the outer object.
+    text = hf.get("text_config", {} if "hidden_size" in hf else None)
     if not isinstance(text, Mapping):
         raise AssayError(f"config.json: text_config={short(text)}; allowed: an object")
     outer = {name: value for name, value in hf.items() if name not in _IMAGES}
     of_head = ("architectures", "id2label", "label2id", "num_labels")
     inner = {name: value for name, value in text.items() if name not in of_head}
-    return {**GEMMA3_TEXT, **outer, **inner}
+    return {**defaults, **outer, **inner, "model_type": family}
 
 
 @malformed("config.json")
@@ -227,10 +231,12 @@ def _rotary_size(hf: Json, family: Family, head_size: int) -> int | None:
 def _scaled(theta: float, rope: Json, hf: Json) -> Rope:
     """The rotary embedding of one `rope_parameters` or `rope_scaling` of a config.json."""
     # A part of each head that is rotated is a field of the decoder.
-    elsewhere = ("rope_theta", "partial_rotary_factor")
+    # Of a text all sections of M-RoPE have equal positions, so its frequencies are the plain ones.
+    elsewhere = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
     given = {name: value for name, value in rope.items() if name not in elsewhere}
     kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
     given.pop("type", None)
+    kind = "default" if kind == "mrope" else kind
     if kind in ("longrope", "su"):
         return _longrope(theta, given, hf)
     keys = {

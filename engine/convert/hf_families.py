@@ -31,10 +31,19 @@ _NAMES = {
     "GPT2": "gpt2",
     "Mixtral": "mixtral",
     "Qwen3Moe": "qwen3_moe",
+    "Qwen3_5": "qwen3_5_text",
+    "Qwen3_5Text": "qwen3_5_text",
+    "Arcee": "arcee",
+    "SeedOss": "seed_oss",
+    "Qwen2_5_VL": "qwen2_5_vl_text",
+    "Qwen3VL": "qwen3_vl_text",
 }
 LANGUAGE_MODELS = {
     **{f"{name}ForCausalLM": family for name, family in _NAMES.items()},
-    "Gemma3ForConditionalGeneration": "gemma3_text",
+    **{
+        f"{name}ForConditionalGeneration": _NAMES[name]
+        for name in ("Gemma3", "Qwen3_5", "Qwen2_5_VL", "Qwen3VL")
+    },
     "GPT2LMHeadModel": "gpt2",
 }
 # Class name -> decoder family, or `*` for any of `FAMILIES`. The head is recognised by its tensors
@@ -54,6 +63,7 @@ ARCHITECTURES = {
     "AtheneForSequenceClassification": "llama",
     "EurusRewardModel": "mistral",
     "LlamaRewardModel": "llama",  # UltraRM
+    "GPTNeoXRewardModel": "gpt_neox_reward_model",  # OpenAssistant's Pythia: `out_proj`
     "GRewardModel": "*",  # GRM sftreg in RewardBench; its files say LlamaForCausalLM
     "RewardModel": "*",  # OpenRLHF: the decoder that `model_type` names
 }
@@ -63,6 +73,7 @@ ARCHITECTURES = {
 READ_BY_POSITION = frozenset(
     {"GRewardModel", "InternLM2ForRewardModel", "RewardModel", "EurusRewardModel"}
     | {"LlamaRewardModel", "AtheneForSequenceClassification", "Qwen2ForProcessRewardModel"}
+    | {"GPTNeoXRewardModel"}
     | {*_TOKENS, *LANGUAGE_MODELS}
 )
 # Class -> which rows of its head are the reward (`readouts.read_head`): log-odds of a good step.
@@ -135,6 +146,37 @@ def _qwen_window(hf: Json) -> Fields:
         return {}
     # Layers below `max_window_layers` attend to all positions, if `layer_types` does not decide.
     return _window(hf, lambda layer: layer >= number(hf, "max_window_layers"))
+
+
+# Field of the gated delta rule -> its name in config.json, and the default of Qwen 3.5.
+_DELTA = {
+    "delta_key_heads": ("linear_num_key_heads", 16),
+    "delta_value_heads": ("linear_num_value_heads", 32),
+    "delta_key_size": ("linear_key_head_dim", 128),
+    "delta_value_size": ("linear_value_head_dim", 128),
+    "delta_taps": ("linear_conv_kernel_dim", 4),
+}
+
+
+def _qwen3_5(hf: Json) -> Fields:
+    """Three in four layers have the gated delta rule; its norms of x are Gemma's, 1 + weight."""
+    count, interval = integer(hf, "num_hidden_layers"), integer(hf, "full_attention_interval", 4)
+    kinds = {"linear_attention": True, "full_attention": False}
+    layers = hf.get("layer_types") or [
+        [*kinds][(layer + 1) % max(interval, 1) == 0] for layer in range(count)
+    ]
+    if unknown := [kind for kind in layers if kind not in kinds]:
+        raise AssayError(
+            f"config.json: layer_types holds {short(unknown[0])}; "
+            f"allowed: {', '.join(map(repr, kinds))}"
+        )
+    return {
+        "norm_offset": True,
+        "qk_norm": True,
+        "attention_gate": True,
+        "delta_layers": tuple(kinds[kind] for kind in layers),
+        **{field: integer(hf, *named) for field, named in _DELTA.items()},
+    }
 
 
 def _window(hf: Json, slides: Callable[[int], bool]) -> Fields:
@@ -221,6 +263,18 @@ def _gemma3_window_rope(hf: Json, rope: Rope) -> Rope:
 
 FAMILIES = {
     "llama": Family(fixed=_SILU | _NO_BIAS),
+    "arcee": Family(
+        fixed={"hidden_act": ("relu2",)} | _NO_BIAS,
+        fields=lambda hf: {"activation": "relu2", "gated": False},
+    ),
+    "seed_oss": Family(
+        fixed=_SILU
+        | {"attention_bias": (True,), "attention_out_bias": (False,)}
+        | {"mlp_bias": (False,)},
+        read=frozenset({"residual_dropout"}),  # of training
+        fields=lambda hf: {"qkv_bias": True},
+        head_size=128,
+    ),
     # A Llama with other tensor names (checkpoint/layouts.py).
     "internlm2": Family(fixed=_SILU | {"bias": (False, None)}, read=frozenset({"reward_token_id"})),
     "mistral": Family(
@@ -238,6 +292,33 @@ FAMILIES = {
         read=_WINDOW,
         fields=lambda hf: {"qk_norm": True, **_qwen_window(hf)},
         head_size=128,
+    ),
+    # The text of Qwen2.5-VL and Qwen3-VL: positions of a text are equal in all sections of M-RoPE.
+    "qwen2_5_vl_text": Family(
+        fixed=_SILU,
+        read=_WINDOW,
+        fields=lambda hf: {"qkv_bias": True, **_qwen_window(hf)},
+        theta=1_000_000.0,
+    ),
+    "qwen3_vl_text": Family(
+        fixed=_SILU | _NO_BIAS,
+        fields=lambda hf: {"qk_norm": True},
+        head_size=128,
+        theta=500_000.0,
+    ),
+    "qwen3_5_text": Family(
+        fixed=_SILU
+        | _NO_BIAS
+        | {"attn_output_gate": (True,), "output_gate_type": ("swish", None)}
+        | {"mlp_only_layers": ([], None)},
+        read=frozenset(
+            {"layer_types", "full_attention_interval", *(name for name, _ in _DELTA.values())}
+            # Of the state, which is float32 here, and of predictions that no reward reads.
+            | {"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}
+        ),
+        fields=_qwen3_5,
+        head_size=256,
+        rotary=0.25,
     ),
     "olmo2": Family(fixed=_SILU | {"attention_bias": (False, None)}, fields=lambda hf: dict(_OLMO)),
     "olmo3": Family(
@@ -353,10 +434,14 @@ FAMILIES = {
         tied=True,
     ),
 }
+# The class also averages over a reply, where `pooling` says so.
+FAMILIES["gpt_neox_reward_model"] = dataclasses.replace(
+    FAMILIES["gpt_neox"], fixed={**FAMILIES["gpt_neox"].fixed, "pooling": ("last",)}
+)
 FAMILIES["olmo_1124"] = FAMILIES["olmo2"]  # its name before its release
 
 # What a Gemma 3 with images leaves out of its `text_config`: the defaults of transformers' class.
-GEMMA3_TEXT = {
+_GEMMA3_TEXT = {
     "vocab_size": 262_208,
     "hidden_size": 2304,
     "intermediate_size": 9216,
@@ -369,4 +454,11 @@ GEMMA3_TEXT = {
     "query_pre_attn_scalar": 256,
     "sliding_window": 4096,
     "pad_token_id": 0,
+}
+# `model_type` of a model with images -> that of its text, and what its `text_config` leaves out.
+TEXTS: dict[str, tuple[str, Json]] = {
+    "gemma3": ("gemma3_text", _GEMMA3_TEXT),
+    "qwen2_5_vl": ("qwen2_5_vl_text", {}),
+    "qwen3_vl": ("qwen3_vl_text", {}),
+    "qwen3_5": ("qwen3_5_text", {}),
 }

@@ -85,6 +85,9 @@ def _without_the_rest(plan: HeadPlan, files: TensorFiles, head: Collection[str])
         notes.append(
             f"images are not read: {len(of_images)} tensors of a vision tower are left out"
         )
+    if of_mtp := layouts.mtp_keys(files.tensors):
+        extra |= of_mtp
+        notes.append(f"multi-token prediction is not read: {len(of_mtp)} tensors are left out")
     return dataclasses.replace(plan, extra=extra, notes=tuple(notes))
 
 

@@ -50,7 +50,7 @@ class DecoderConfig:
     rms_eps: float
     rope: Rope
     max_positions: int
-    activation: str = "silu"  # of the feed-forward: `silu`, `gelu_tanh`, or `gelu` by erf
+    activation: str = "silu"  # of the feed-forward: `silu`, `relu2`, `gelu_tanh`, `gelu` by erf
     norm_offset: bool = False  # Gemma: normed * (1 + weight), all in float32, then cast
     post_norms: bool = False  # Gemma: a norm after attention and after feed-forward too
     embedding_scale: bool = False  # Gemma: times sqrt(width), rounded to the parameters' dtype
@@ -75,12 +75,23 @@ class DecoderConfig:
     experts: int = 0  # X, feed-forwards of width F of a mixture; 0: one feed-forward, no mixture
     experts_per_token: int = 0  # which the router chooses for each position
     experts_renormalised: bool = True  # whether the weights of the chosen ones sum to 1
+    attention_gate: bool = False  # Qwen 3.5: mixed values times the sigmoid of a product with x
+    delta_layers: tuple[bool, ...] = ()  # Qwen 3.5: the gated delta rule in place of attention …
+    delta_key_heads: int = 0  # … with this number of heads of queries and keys, …
+    delta_value_heads: int = 0  # … a multiple of it of values, each with a state, …
+    delta_key_size: int = 0  # … the sizes of a head of keys, …
+    delta_value_size: int = 0  # … and of values, …
+    delta_taps: int = 0  # … and positions that the convolution before it reads
 
     shares_prefix = True  # candidates of one prompt; an `EncoderConfig` shares none
 
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
-        for field in [*sizes, "max_positions", *(["window"] if self.window is not None else [])]:
+        sizes += ["max_positions", *(["window"] if self.window is not None else [])]
+        if any(self.delta_layers):
+            sizes += ["delta_key_heads", "delta_value_heads", "delta_key_size", "delta_value_size"]
+            sizes += ["delta_taps"]
+        for field in sizes:
             if getattr(self, field) < 1:
                 raise AssayError(f"decoder.{field}={getattr(self, field)}; allowed: integers >= 1")
         if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:
@@ -88,7 +99,7 @@ class DecoderConfig:
                 f"decoder.num_kv_heads={self.num_kv_heads}; "
                 f"allowed: divisors of num_heads={self.num_heads}"
             )
-        for field in ("window_layers", "no_rope_layers"):
+        for field in ("window_layers", "no_rope_layers", "delta_layers"):
             if (entries := len(getattr(self, field))) not in (0, self.num_layers):
                 raise AssayError(
                     f"decoder.{field} has {entries} entries; allowed: one per layer, "
@@ -100,6 +111,11 @@ class DecoderConfig:
             raise AssayError(
                 f"decoder.experts_per_token={self.experts_per_token}; allowed: integers from 1 to "
                 f"experts={self.experts}"
+            )
+        if self.delta_key_heads and self.delta_value_heads % self.delta_key_heads:
+            raise AssayError(
+                f"decoder.delta_key_heads={self.delta_key_heads}; "
+                f"allowed: divisors of delta_value_heads={self.delta_value_heads}"
             )
         if self.head_size % 2:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
@@ -134,7 +150,17 @@ class DecoderConfig:
             "H": self.head_size,
             "T": self.max_positions,
             "X": self.experts,
+            "k": self.delta_key_heads,
+            "n": self.delta_value_heads,
+            "h": self.delta_key_size,
+            "v": self.delta_value_size,
+            "t": self.delta_taps,
         }
+
+    @property
+    def deltas(self) -> tuple[bool, ...]:
+        """Whether each layer has the gated delta rule in place of attention."""
+        return self.delta_layers or (False,) * self.num_layers
 
     @property
     def layer_ropes(self) -> tuple[Rope | None, ...]:
@@ -154,6 +180,7 @@ class DecoderConfig:
             num_layers=layers,
             window_layers=self.window_layers[:layers],
             no_rope_layers=self.no_rope_layers[:layers],
+            delta_layers=self.delta_layers[:layers],
         )
 
     # Any: what JSON holds.

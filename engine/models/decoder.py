@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from engine.models import attention
+from engine.models import attention, delta
 from engine.models.config import DecoderConfig, inverse_frequencies
 from engine.models.layer import (
     F32,
@@ -27,12 +27,13 @@ from engine.models.layer import (
     Residual,
     zeros,
 )
-from engine.types import KeyValues, Places
+from engine.types import Kept, KeyValues, Places, Updates
 
 Ropes = tuple[Angles, ...]  # of each of the rotary embeddings that a decoder's layers have
-# What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H]) -> a tree
-# of arrays.
-Keep = Callable[[Array, KeyValues], Any]
+Row = KeyValues | Updates  # of a layer: leaves [C, T, …]
+# What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H], or its
+# updates) -> a tree of arrays.
+Keep = Callable[[Array, Row], Any]
 
 
 class Decoder(nnx.Module):
@@ -41,7 +42,8 @@ class Decoder(nnx.Module):
     `stacks` hold the layers' parameters. XLA copies a layer's weights out of a stack before it
     multiplies, so each layer has a stack of its own, and the loop over them is written out. A TPU
     reads weights where they are, and takes long to compile a layer: it has one stack, and a loop.
-    So has a CPU in float16, for which XLA would widen the weights of all layers at once.
+    So has a CPU in float16, for which XLA would widen the weights of all layers at once. Layers of
+    two kinds have a stack each everywhere.
     """
 
     def __init__(
@@ -57,10 +59,10 @@ class Decoder(nnx.Module):
         if config.learned_positions:
             self.position_embedding = zeros(config, "TD", dtype)
         looped = platform == "tpu" or (platform == "cpu" and dtype == jnp.float16)
-        height = config.num_layers if looped else 1
+        height = config.num_layers if looped and not any(config.deltas) else 1
         self.stacks = nnx.List(
-            Layer(config.first(height), dtype, sums, platform)
-            for _ in range(config.num_layers // height)
+            Layer(config.first(height), dtype, sums, platform, of_delta)
+            for of_delta in config.deltas[::height]
         )
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
@@ -79,11 +81,16 @@ class Decoder(nnx.Module):
         return jnp.einsum("CTD,VD->CTV", unscaled, embedding, **F32)
 
     def plain(
-        self, ids: Int[Array, "C T"], depths: Sequence[int], keep: Keep | None = None
+        self,
+        ids: Int[Array, "C T"],
+        depths: Sequence[int],
+        keep: Keep | None = None,
+        delta_rule: Callable[[delta.Rule], delta.Result] = delta.steps,
     ) -> tuple[tuple[Residual, ...], Any]:
         """The plain pass over whole sequences, up to each of the ascending `depths`.
 
         It shares no prefix and leaves out no position. The self-check compares `respond` with it.
+        `delta_rule` computes updates: by default one position after the other.
 
         Returns:
           Residual stream at every position after each of `depths` layers; what was kept of each
@@ -94,7 +101,7 @@ class Decoder(nnx.Module):
         residuals, kept = [], []
         for start, stop in _segments(depths):
             x, seen = self._through(
-                lambda i, x: self._plain_layer(i, x, ropes), start, stop, x, keep
+                lambda i, x: self._plain_layer(i, x, ropes, delta_rule), start, stop, x, keep
             )
             residuals.append(x)
             kept += seen
@@ -102,18 +109,19 @@ class Decoder(nnx.Module):
 
     def prefill(
         self, ids: Int[Array, "P"], read_at: Int[Array, "M"]
-    ) -> tuple[KeyValues, Float[Array, "L M D"]]:
-        """Keys and values of a prefix, and its residual stream at `read_at` after each layer."""
+    ) -> tuple[Kept, Float[Array, "L M D"]]:
+        """What is kept of a prefix, and its residual stream at `read_at` after each layer."""
         _, kept = self.plain(
             ids[None],
             (self.config.num_layers,),
             lambda x, row: (jax.tree.map(lambda each: each[0], row), x[0, read_at]),
+            delta.chunks,
         )
         return kept
 
     def respond(
         self,
-        prefix: KeyValues,
+        prefix: Kept,
         x: Residual,
         places: Places,
         read: Int[Array, "C Y"] | None,
@@ -123,14 +131,14 @@ class Decoder(nnx.Module):
         """Rows behind a prefix.
 
         Args:
-          prefix: keys and values that all rows share.
+          prefix: what is kept of the positions that all rows share.
           x: embedded rows; the result is differentiable with respect to them.
           places: places of their positions; `behind` makes them for one reply per row.
           read: reward positions within x, at which alone the last of `depths` layers is computed;
             None: all positions.
           depths: ascending.
           keep: what is kept of each layer up to the last of `depths`: of the residual stream at
-            `read`, and of keys and values of all positions of x.
+            `read`, and of keys and values, or updates, of all positions of x.
 
         Returns:
           Residual stream at `read` after each of `depths` layers; what was kept, with a leading
@@ -141,9 +149,9 @@ class Decoder(nnx.Module):
         # A gradient needs the results of matmuls. By default JAX would also keep all weights.
         saved = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
 
-        def layer(index: Index, x: Residual) -> tuple[Residual, KeyValues]:
+        def layer(index: Index, x: Residual) -> tuple[Residual, Row]:
             one = functools.partial(self._response_layer, index)
-            after: tuple[Residual, KeyValues] = saved(one)(x, prefix, places, ropes)
+            after: tuple[Residual, Row] = saved(one)(x, prefix, places, ropes)
             return after
 
         def at_read(x: Residual) -> Float[Array, "C U D"]:
@@ -162,7 +170,7 @@ class Decoder(nnx.Module):
             residuals.append(x if shortened else at_read(x))
         return tuple(residuals), _joined(kept)
 
-    def extend(self, prefix: KeyValues, x: Residual, length: Int[Array, ""]) -> KeyValues:
+    def extend(self, prefix: Kept, x: Residual, length: Int[Array, ""]) -> Kept:
         """The prefix with embedded positions x [1, T, D] written behind its first `length` ones.
 
         It has room for at least length + T positions.
@@ -176,7 +184,7 @@ class Decoder(nnx.Module):
             lambda x, row: jax.tree.map(lambda each: each[0], row),
         )
         return jax.tree.map(
-            lambda p, new: jax.lax.dynamic_update_slice(p, new, (0, length, 0, 0)), prefix, new
+            lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, 1), prefix, new
         )
 
     def _layer(self, index: Index) -> Layer:
@@ -190,7 +198,7 @@ class Decoder(nnx.Module):
 
     def _through(
         self,
-        layer: Callable[[Index, Residual], tuple[Residual, KeyValues]],
+        layer: Callable[[Index, Residual], tuple[Residual, Row]],
         start: int,
         stop: int,
         x: Residual,
@@ -218,51 +226,86 @@ class Decoder(nnx.Module):
         (_, x), every = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
         return x, [every]
 
-    def _plain_layer(self, index: Index, x: Residual, ropes: Ropes) -> tuple[Residual, KeyValues]:
-        layer, angles = self._layer(index), self._rope(index, ropes)
-        with jax.named_scope("attention"):
-            keys, values = layer.keys_values(x, angles)
-            queries = layer.queries(x, angles)
-            logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **F32))
-            mask = self._mask(index, _distances(x.shape[1]))
-            weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
-            mixed = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
-        with jax.named_scope("feed_forward"):
-            added = layer.feed_forward(
-                x if self.config.parallel else mixed, self._experts(layer, index)
-            )
-            return mixed + added, KeyValues(keys=keys, values=values)
-
-    def _response_layer(
+    def _plain_layer(
         self,
         index: Index,
         x: Residual,
-        prefix: KeyValues,
-        places: Places,
         ropes: Ropes,
-        read: Int[Array, "C Y"] | None = None,
-    ) -> tuple[Float[Array, "C U D"], KeyValues]:
-        """One layer behind a prefix: of the positions `read` of x, or of all of them.
-
-        Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
-        H].
-        """
+        delta_rule: Callable[[delta.Rule], delta.Result],
+    ) -> tuple[Residual, Row]:
         layer, angles = self._layer(index), self._rope(index, ropes)
-        past = _entry(prefix, index)
-        with jax.named_scope("attention"):
-            keys, values = layer.keys_values(x, angles)
-            query = places
-            if read is not None:
-                x, angles, query = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
-            queries = layer.queries(x, angles)
-            masks = self._response_masks(index, query, places, past.keys.shape[0])
-            row, form = KeyValues(keys=keys, values=values), attention.form(self.platform)
-            mixed = x + layer.output(form(queries, row, past, masks, self._logits))
+        row: Row
+        if layer.of_delta:
+            with jax.named_scope("delta"):
+                inputs = layer.delta_inputs(x)
+                rule = layer.delta_rule(x, inputs, lambda i, n: delta.shifted(inputs[i], n))
+                outputs, updates = delta_rule(rule)
+                mixed = x + layer.delta_output(outputs, x)
+                row = delta.kept(inputs, rule, updates, delta.until_end(rule.decay))
+        else:
+            with jax.named_scope("attention"):
+                keys, values = layer.keys_values(x, angles)
+                queries = layer.queries(x, angles)
+                logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **F32))
+                mask = self._mask(index, _distances(x.shape[1]))
+                weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
+                mixed = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values), x)
+                row = KeyValues(keys=keys, values=values)
         with jax.named_scope("feed_forward"):
             added = layer.feed_forward(
                 x if self.config.parallel else mixed, self._experts(layer, index)
             )
             return mixed + added, row
+
+    def _response_layer(
+        self,
+        index: Index,
+        x: Residual,
+        prefix: Kept,
+        places: Places,
+        ropes: Ropes,
+        read: Int[Array, "C Y"] | None = None,
+    ) -> tuple[Float[Array, "C U D"], Row]:
+        """One layer behind a prefix: of the positions `read` of x, or of all of them.
+
+        Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
+        H], or updates.
+        """
+        layer, angles = self._layer(index), self._rope(index, ropes)
+        past = _entry(prefix, index)
+        row: Row
+        if layer.of_delta:
+            with jax.named_scope("delta"):
+                outputs, row = self._delta_behind(layer, x, past, places)
+                if read is not None:
+                    x, outputs = (_take(each, read) for each in (x, outputs))
+                mixed = x + layer.delta_output(outputs, x)
+        else:
+            with jax.named_scope("attention"):
+                keys, values = layer.keys_values(x, angles)
+                query = places
+                if read is not None:
+                    x, angles, query = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
+                queries = layer.queries(x, angles)
+                masks = self._response_masks(index, query, places, past.keys.shape[0])
+                row, form = KeyValues(keys=keys, values=values), attention.form(self.platform)
+                mixed = x + layer.output(form(queries, row, past, masks, self._logits), x)
+        with jax.named_scope("feed_forward"):
+            added = layer.feed_forward(
+                x if self.config.parallel else mixed, self._experts(layer, index)
+            )
+            return mixed + added, row
+
+    def _delta_behind(
+        self, layer: Layer, x: Residual, past: Updates, places: Places
+    ) -> tuple[Float[Array, "C T n v"], Updates]:
+        """Outputs of a layer of the gated delta rule behind a prefix, and what it keeps."""
+        inputs = layer.delta_inputs(x)
+        rule = layer.delta_rule(
+            x, inputs, lambda i, n: delta.behind_prefix(inputs[i], past.inputs[i], places, n)
+        )
+        _, see = self._response_masks(0, places, places, 0)
+        return delta.behind(inputs, rule, past, places, see)
 
     def _experts(self, layer: Layer, index: Index) -> OfExpert | None:
         if not self.config.experts:
@@ -343,8 +386,15 @@ def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C
 
 
 def _joined(kept: Sequence[Any]) -> Any:
-    """What was kept of consecutive layers, one after the other; None if nothing was."""
-    return jax.tree.map(lambda *each: jnp.concatenate(each), *kept) if kept else None
+    """What was kept of consecutive layers, one after the other; None if nothing was.
+
+    What layers of two kinds keep stays apart: a tuple with an entry for each.
+    """
+    if not kept or len({jax.tree.structure(one) for one in kept}) == 1:
+        return jax.tree.map(lambda *each: jnp.concatenate(each), *kept) if kept else None
+    if isinstance(kept[0], tuple):
+        return tuple(_joined(each) for each in zip(*kept, strict=True))
+    return tuple(kept)
 
 
 def _alone(kept: Any) -> Any:
@@ -354,6 +404,8 @@ def _alone(kept: Any) -> Any:
 
 def _entry(stacked: Any, index: Index) -> Any:
     """The arrays of one layer."""
+    if isinstance(stacked, tuple):
+        stacked, index = stacked[index], 0
     at = jax.lax.index_in_dim if isinstance(index, int) else jax.lax.dynamic_index_in_dim
     return jax.tree.map(lambda each: at(each, index, 0, False), stacked)
 

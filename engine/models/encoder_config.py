@@ -46,6 +46,8 @@ class EncoderConfig:
     # What rooms that plan and restore ask of a decoder.
     norm, norm_offset, parallel, shares_prefix = "none", False, False, False
     experts = experts_per_token = 0
+    attention_gate = False
+    delta_key_heads = delta_value_heads = delta_key_size = delta_value_size = 0
 
     def __post_init__(self) -> None:
         if self.separator is not None and self.token_types < 2:
@@ -57,6 +59,11 @@ class EncoderConfig:
     def num_kv_heads(self) -> int:
         """Heads of keys and values: as many as of queries."""
         return self.num_heads
+
+    @property
+    def deltas(self) -> tuple[bool, ...]:
+        """Whether each layer has the gated delta rule: none has."""
+        return (False,) * self.num_layers
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -2,24 +2,34 @@
 
 A position costs, in each layer, 2 operations per weight (q, k, v, o and the feed-forward; of a
 mixture the router and the experts that it chooses) and 4·N·H operations per key that it attends to
-(logits and mixing). In the last layer only the reward position needs q, o and the feed-forward.
+(logits and mixing), in a layer of the gated delta rule twice as many of its own sizes. In the last
+layer only the reward position needs q, o and the feed-forward; where layers are of two kinds, it
+counts as their mean.
 Padding is left out, and so are norms, rotations, softmax and heads (below 1 % for published sizes).
 """
 
 from engine.models.encoder_config import NetworkConfig
 
 
-def matrices(c: NetworkConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def matrices(
+    c: NetworkConfig, of_delta: bool = False
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Rows and columns of the matrices of a layer that a position passes.
 
     Of keys and values, and of everything else: of a mixture, its router and the chosen experts.
+    A layer of the gated delta rule needs its queries and decays with its keys.
     """
     query, shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
-    rest = [(c.width, query), (query, c.width)]
+    before, rest = [shared, shared], [(c.width, query)] * (1 + c.attention_gate)
+    if of_delta:
+        keys, query = c.delta_key_heads * c.delta_key_size, c.delta_value_heads * c.delta_value_size
+        before = [keys, keys, query, c.delta_value_heads, c.delta_value_heads]
+        rest = [(c.width, query)]
+    rest += [(query, c.width)]
     rest += [(c.width, c.experts)] if c.experts else []
     network = [(c.width, c.ffn_width)] * (1 + c.gated) + [(c.ffn_width, c.width)]
     rest += network * (c.experts_per_token or 1)
-    return [(c.width, shared), (c.width, shared)], rest
+    return [(c.width, columns) for columns in before], rest
 
 
 def response(config: NetworkConfig, positions: int, before: int) -> float:
@@ -45,7 +55,14 @@ def extension(config: NetworkConfig, positions: int, before: int) -> float:
     return config.num_layers * positions * (keys_values + rest + key * seen)
 
 
-def _of_position(config: NetworkConfig) -> tuple[int, int, int]:
-    """Operations of one position in one layer: keys and values, other weights, each key read."""
-    keys_values, rest = (sum(2 * k * n for k, n in each) for each in matrices(config))
-    return keys_values, rest, 4 * config.num_heads * config.head_size
+def _of_position(config: NetworkConfig) -> tuple[float, float, float]:
+    """Operations of one position in a layer, the mean of all: keys and values, others, each key."""
+    every = []
+    for of_delta in config.deltas:
+        keys_values, rest = (sum(2 * k * n for k, n in e) for e in matrices(config, of_delta))
+        key = config.num_heads * config.head_size
+        if of_delta:
+            key = config.delta_value_heads * (config.delta_key_size + config.delta_value_size)
+        every.append((keys_values, rest, 4 * key))
+    keys_values, rest, key = (sum(each) / len(every) for each in zip(*every, strict=True))
+    return keys_values, rest, key

@@ -12,7 +12,7 @@ from engine.models.config import DecoderConfig
 from engine.models.decoder import Decoder, behind
 from engine.models.heads import OutputConfig, final_norm
 from engine.models.layer import FLOAT32
-from engine.types import Candidates, KeyValues
+from engine.types import Candidates, Kept
 
 
 class Output(nnx.Module):
@@ -46,12 +46,12 @@ class LanguageModel(nnx.Module):
 
     def prefill(
         self, ids: Int[Array, "P"], last: Int[Array, "1"]
-    ) -> tuple[KeyValues, Float[Array, "V"]]:
+    ) -> tuple[Kept, Float[Array, "V"]]:
         """Keys and values of a prompt, and the log-probabilities of the token after `last`."""
         key_values, residuals = self.decoder.prefill(ids, last)
         return key_values, self.logprobs(residuals[-1, 0])
 
-    def respond(self, prefix: KeyValues, candidates: Candidates) -> Float[Array, "C"]:
+    def respond(self, prefix: Kept, candidates: Candidates) -> Float[Array, "C"]:
         """Log-probability of each reply `ids[c, 1 : last + 1]`, the sum over its tokens.
 
         `ids[c, 0]` must be the prompt's last token, so that this pass also computes the

@@ -20,6 +20,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Shaped
 
+from engine.models import delta
 from engine.models.config import DecoderConfig
 from engine.models.encoder_config import NetworkConfig
 from engine.types import dimensions
@@ -38,6 +39,7 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "relu2": lambda x: jnp.square(jax.nn.relu(x)),  # Arcee
 }
 
 
@@ -50,9 +52,17 @@ class Layer(nnx.Module):
       sums: of the additions to the residual stream; devices that hold parts of a layer send their
         parts of the sum to one another in it.
       platform: of the devices.
+      of_delta: whether it has the gated delta rule in place of attention.
     """
 
-    def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype, platform: str):
+    def __init__(
+        self,
+        config: DecoderConfig,
+        dtype: jnp.dtype,
+        sums: jnp.dtype,
+        platform: str,
+        of_delta: bool = False,
+    ):
         self.config, self.sums, self.platform = config, sums, platform
         if config.pre_norms:
             self.attention_norm = zeros(config, "LD", dtype)
@@ -60,13 +70,11 @@ class Layer(nnx.Module):
         if config.norm == "layer":
             self.attention_norm_bias = zeros(config, "LD", dtype)
             self.ffn_norm_bias = zeros(config, "LD", dtype)
-        # In these orders, with heads and head size as one dimension, weights are read where they
-        # are. In other orders XLA copies them: whole stacks for a TPU, k and v for a GPU.
-        by_row = "L(KH)D" if platform == "tpu" else "LD(KH)"
-        self.q = zeros(config, "LD(NH)", dtype)
-        self.k = zeros(config, by_row, dtype)
-        self.v = zeros(config, by_row, dtype)
-        self.o = zeros(config, "L(NH)D", dtype)
+        self.of_delta = of_delta
+        if of_delta:
+            self._delta_parameters(config, dtype)
+        else:
+            self._attention_parameters(config, dtype)
         if config.experts:
             self.router = zeros(config, "LXD", dtype)
             self.experts = Experts(config, dtype)
@@ -75,21 +83,44 @@ class Layer(nnx.Module):
                 self.gate = zeros(config, "LDF", dtype)
             self.up = zeros(config, "LDF", dtype)
             self.down = zeros(config, "LFD", dtype)
-        if config.qkv_bias:
-            self.q_bias = zeros(config, "LNH", dtype)
-            self.k_bias = zeros(config, "LKH", dtype)
-            self.v_bias = zeros(config, "LKH", dtype)
         if config.biases:
             self.o_bias = zeros(config, "LD", dtype)
             self.up_bias = zeros(config, "LF", dtype)
             self.down_bias = zeros(config, "LD", dtype)
+        if config.post_norms:
+            self.post_attention_norm = zeros(config, "LD", dtype)
+            self.post_ffn_norm = zeros(config, "LD", dtype)
+
+    def _attention_parameters(self, config: DecoderConfig, dtype: jnp.dtype) -> None:
+        # In these orders, with heads and head size as one dimension, weights are read where they
+        # are. In other orders XLA copies them: whole stacks for a TPU, k and v for a GPU.
+        by_row = "L(KH)D" if self.platform == "tpu" else "LD(KH)"
+        self.q = zeros(config, "LD(NH)", dtype)
+        self.k = zeros(config, by_row, dtype)
+        self.v = zeros(config, by_row, dtype)
+        self.o = zeros(config, "L(NH)D", dtype)
+        if config.attention_gate:
+            self.o_gate = zeros(config, "LD(NH)", dtype)
+        if config.qkv_bias:
+            self.q_bias = zeros(config, "LNH", dtype)
+            self.k_bias = zeros(config, "LKH", dtype)
+            self.v_bias = zeros(config, "LKH", dtype)
         if config.qk_norm:
             whole = config.qk_norm_whole
             self.q_norm = zeros(config, "L(NH)" if whole else "LH", dtype)
             self.k_norm = zeros(config, "L(KH)" if whole else "LH", dtype)
-        if config.post_norms:
-            self.post_attention_norm = zeros(config, "LD", dtype)
-            self.post_ffn_norm = zeros(config, "LD", dtype)
+
+    def _delta_parameters(self, config: DecoderConfig, dtype: jnp.dtype) -> None:
+        self.delta_q, self.delta_k = (zeros(config, "LD(kh)", dtype) for _ in "qk")
+        self.delta_v, self.delta_z = (zeros(config, "LD(nv)", dtype) for _ in "vz")
+        self.delta_q_taps, self.delta_k_taps = (zeros(config, "L(kh)t", dtype) for _ in "qk")
+        self.delta_v_taps = zeros(config, "L(nv)t", dtype)
+        self.delta_a = zeros(config, "LDn", dtype)
+        self.delta_b = zeros(config, "LDn", dtype)
+        self.delta_rate = zeros(config, "Ln", FLOAT32)  # its logarithm
+        self.delta_step = zeros(config, "Ln", FLOAT32)
+        self.delta_norm = zeros(config, "Lv", dtype)
+        self.delta_o = zeros(config, "L(nv)D", dtype)
 
     def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
         """Rotated keys and values of every position, each [C, T, K, H]."""
@@ -114,13 +145,62 @@ class Layer(nnx.Module):
         shape = (*q.shape[:2], self.config.num_kv_heads, groups, self.config.head_size)
         return rotate(q, angles).reshape(shape)
 
-    def output(self, mixed: Float[Array, "C T K G H"]) -> Residual:
-        """The addition of attention to the residual stream."""
+    def output(self, mixed: Float[Array, "C T K G H"], x: Residual) -> Residual:
+        """The addition of attention to the residual stream x."""
         mixed = mixed.reshape(*mixed.shape[:2], -1)
+        if self.config.attention_gate:
+            normed = self._before(x, "attention_norm")
+            mixed = mixed * jax.nn.sigmoid(self._product("CTD,DE->CTE", normed, self.o_gate))
         added = self._summed("CTE,ED->CTD", mixed, self.o)
         if self.config.biases:
             added = added + self.o_bias[...].astype(jnp.float32)
         return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
+
+    def delta_inputs(self, x: Residual) -> delta.Inputs:
+        """Queries, keys and values before the convolution of the gated delta rule."""
+        normed = self._before(x, "attention_norm")
+        weights = self.delta_q, self.delta_k, self.delta_v
+        q, k, v = (self._product("CTD,DE->CTE", normed, weight) for weight in weights)
+        return q, k, v
+
+    def delta_rule(
+        self,
+        x: Residual,
+        inputs: delta.Inputs,
+        before: Callable[[int, int], Array],
+    ) -> delta.Rule:
+        """What the rule reads; `before(i, n)` is the i-th of the inputs, n positions before."""
+        sizes, normed = self.config.sizes, self._before(x, "attention_norm")
+        taps = self.delta_q_taps, self.delta_k_taps, self.delta_v_taps
+        q, k, v = (
+            delta.convolve(each, weight[...], functools.partial(before, i)).reshape(
+                *each.shape[:2], sizes[heads], sizes[size]
+            )
+            for i, (each, weight, heads, size) in enumerate(
+                zip(inputs, taps, "kkn", "hhv", strict=True)
+            )
+        )
+        q, k = (delta.per_value_head(delta.normed(each), sizes["n"]) for each in (q, k))
+        a, b = (
+            self._product("CTD,DE->CTE", normed, weight).astype(jnp.float32)
+            for weight in (self.delta_a, self.delta_b)
+        )
+        decay = -jnp.exp(self.delta_rate[...]) * jax.nn.softplus(a + self.delta_step)
+        return delta.Rule(
+            q=q * sizes["h"] ** -0.5,
+            k=k,
+            v=v.astype(jnp.float32),
+            decay=decay,
+            beta=jax.nn.sigmoid(b),
+        )
+
+    def delta_output(self, outputs: Float[Array, "C T n v"], x: Residual) -> Residual:
+        """The addition of the gated delta rule to the residual stream x."""
+        z = self._product("CTD,DE->CTE", self._before(x, "attention_norm"), self.delta_z)
+        outputs = rms_norm(outputs.astype(z.dtype), self.delta_norm[...], self.config.rms_eps)
+        gate = jax.nn.silu(z.astype(jnp.float32)).reshape(outputs.shape)
+        mixed = (outputs * gate).astype(z.dtype)
+        return self._summed("CTE,ED->CTD", mixed.reshape(z.shape), self.delta_o)
 
     def feed_forward(self, x: Residual, of_expert: OfExpert | None) -> Residual:
         """The addition of the feed-forward to the residual stream, or of a mixture's experts."""

@@ -15,14 +15,14 @@ from engine.scoring.batches import largest_step, padded, padded_length, rows_of_
 from engine.scoring.conversations import ConversationReplies
 from engine.scoring.reward_passes import check_step, compiled, compiled_over_data, fetch, in_steps
 from engine.scoring.rows import ContinuationRows, NextTokenRows
-from engine.types import Graph, KeyValues, Params, PromptIds
+from engine.types import Graph, Kept, Params, PromptIds
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadPrompt:
     """A prompt after the model has read it."""
 
-    key_values: KeyValues
+    key_values: Kept
     logprobs: np.ndarray  # float32 [V], of the next token
 
 
@@ -34,7 +34,7 @@ class LanguageScorer:
     mesh: Mesh
     step_size: int  # largest number of candidates per step on each device
     # Compiled methods of `LanguageModel`, which describes their shapes.
-    prefill_step: Callable[..., tuple[KeyValues, jax.Array]]
+    prefill_step: Callable[..., tuple[Kept, jax.Array]]
     score_step: Callable[..., jax.Array]
     plain_step: Callable[..., jax.Array]
 
@@ -44,8 +44,7 @@ class LanguageScorer:
         check_step(step_size)
         config = nnx.merge(graph, params).decoder.config
         meshes.check_mesh(mesh, config)
-        positions, everywhere = meshes.sharding(mesh, "LPKH"), meshes.sharding(mesh, "")
-        prefix = KeyValues(keys=positions, values=positions), everywhere
+        prefix = meshes.kept_shardings(mesh, config), meshes.sharding(mesh, "")
         return cls(
             params=params,
             mesh=mesh,

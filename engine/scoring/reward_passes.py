@@ -36,7 +36,7 @@ from engine.scoring.batches import (
 )
 from engine.scoring.rows import RewardRows
 from engine.settings import DTYPES, check_choice
-from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
+from engine.types import Candidates, Graph, Params, Prefix, PromptIds
 
 # What candidates of a prompt share: of an encoder the ids alone.
 Shared = Prefix | tuple[int, ...]
@@ -79,9 +79,8 @@ class RewardScorer:
         respond, plain = type(model).respond, type(model).plain
         prefill, arguments, static = None, ("C",), list[bool]()  # of an encoder
         if config.shares_prefix:
-            positions = meshes.sharding(mesh, "LPKH")
             prefix = Prefix(
-                key_values=KeyValues(keys=positions, values=positions),
+                key_values=meshes.kept_shardings(mesh, config),
                 gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
             )
             prefill, arguments = compiled(RewardModels.prefill, graph, prefix), ("", "C")

@@ -23,12 +23,12 @@ from engine import mesh as meshes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
-from engine.models.decoder import behind
+from engine.models.decoder import Row, behind
 from engine.models.reward_model import RewardModels
 from engine.scoring.rows import LAST, Pooling, check_fits, pooling_of
 from engine.search.filters import Filters, Ids, allowed_tokens, with_topk
 from engine.settings import AUTO, DIRECTIONS, SearchSettings
-from engine.types import Array, KeyValues, Params, Places, Prefix, PromptIds
+from engine.types import Array, Kept, Params, Places, Prefix, PromptIds
 
 BLOCK_ROWS = 32  # rows of packed candidates that are scored at a time: 64 candidates
 BLOCK_PARENTS = 2  # attempts whose parents a device runs through the model at once
@@ -166,7 +166,7 @@ def slopes_of(
     parents: Int[Array, "A T"],
     settings: SearchSettings,
     mesh: Mesh,
-) -> tuple[Float[Array, "A"], Float[Array, "A T V"], KeyValues]:
+) -> tuple[Float[Array, "A"], Float[Array, "A T V"], Kept]:
     """Rewards of the parents, and gradients with respect to their one-hot rows.
 
     Embedding is linear: its transpose takes the gradient with respect to the embedded rows to that
@@ -179,14 +179,14 @@ def slopes_of(
 
     def of_rows(
         x: Float[Array, "T D"], sign: Array, model: RewardModels, inputs: StepInputs
-    ) -> tuple[Array, tuple[Array, KeyValues]]:
+    ) -> tuple[Array, tuple[Array, Kept]]:
         row = jnp.concatenate([x[None], model.decoder.embed(inputs.suffix[None])], axis=1)
         last = jnp.full((1, 1), row.shape[1] - 1)
 
-        def keep_row(_: Array, written: KeyValues) -> KeyValues:
+        def keep_row(_: Array, written: Row) -> Row:
             return written
 
-        def of_prompt(prefix: Prefix, length: Array) -> tuple[Array, KeyValues]:
+        def of_prompt(prefix: Prefix, length: Array) -> tuple[Array, Kept]:
             places = behind(length[None], row.shape[1])
             rewards, written = model.respond_embedded(prefix, row, places, last, keep_row)
             return rewards[0, 0, 0], jax.tree.map(lambda each: each[:, 0, : len(x)], written)
@@ -196,7 +196,7 @@ def slopes_of(
 
     def of_attempt(
         model: RewardModels, inputs: StepInputs, attempt: tuple[Array, Array]
-    ) -> tuple[Array, Array, KeyValues]:
+    ) -> tuple[Array, Array, Kept]:
         parent, sign = attempt
         x = model.decoder.embed(parent[None])[0]
         (_, extra), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
@@ -213,11 +213,11 @@ def slopes_of(
 
 def keys_values_of(
     model: RewardModels, inputs: StepInputs, parents: Int[Array, "A T"], mesh: Mesh
-) -> KeyValues:
+) -> Kept:
     """Keys and values of the parents behind each prompt, leaves [A, J, L, T, K, H]."""
 
-    def of_attempt(model: RewardModels, inputs: StepInputs, parent: Int[Array, "T"]) -> KeyValues:
-        def of_prompt(prefix: Prefix, length: Array) -> KeyValues:
+    def of_attempt(model: RewardModels, inputs: StepInputs, parent: Int[Array, "T"]) -> Kept:
+        def of_prompt(prefix: Prefix, length: Array) -> Kept:
             written = model.extend(prefix, parent, length).key_values
             return jax.tree.map(
                 lambda p: jax.lax.dynamic_slice_in_dim(p, length, len(parent), axis=1), written
@@ -225,7 +225,7 @@ def keys_values_of(
 
         return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
 
-    every: KeyValues = _by_attempt(of_attempt, model, inputs, parents, mesh)
+    every: Kept = _by_attempt(of_attempt, model, inputs, parents, mesh)
     return every
 
 
@@ -236,7 +236,7 @@ def score_candidates(
     ids: Int[Array, "A C T"],
     first: Sequence[int],
     mesh: Mesh,
-    written: KeyValues | None = None,
+    written: Kept | None = None,
 ) -> Float[Array, "A C"]:
     """Signed rewards of the candidates of each attempt.
 
@@ -259,12 +259,12 @@ def score_candidates(
     attempt = jnp.repeat(jnp.arange(attempts), len(blocks[0]) // attempts)
 
     def of_block(
-        shared: tuple[Params, StepInputs, KeyValues], block: tuple[Array, ...]
+        shared: tuple[Params, StepInputs, Kept], block: tuple[Array, ...]
     ) -> Float[Array, "B Y"]:
         (params, inputs, written), (attempt, row, place, first, reply, read) = shared, block
         model = nnx.merge(graph, params)
 
-        def of_prompt(prefix: Prefix, length: Array, kept: KeyValues) -> Float[Array, "B Y"]:
+        def of_prompt(prefix: Prefix, length: Array, kept: Kept) -> Float[Array, "B Y"]:
             with_parent = jax.tree.map(
                 lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, axis=1),
                 prefix.key_values,

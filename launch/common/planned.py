@@ -71,7 +71,7 @@ def planned(config: ConfigDict, source: str) -> tuple[str, dict[str, Any]]:
     work = SweepWork(step_size=step, **sizes)
     dtype = None if config.dtype == AUTO else str(dtype_named(config.dtype))
     rooms = [DeviceRoom(kind, 1, size) for kind, sizes in _AXES.items() for size in sizes]
-    divided = decoder.num_heads, decoder.ffn_width  # by the axis `model`
+    divided = decoder.num_heads, decoder.ffn_width, decoder.delta_key_heads  # by the axis `model`
     rows = [
         _row(model, room, dtype, work)
         for room in rooms

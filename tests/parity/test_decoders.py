@@ -1,5 +1,7 @@
 """Every decoder family: hidden states and rewards are torch's, and the traps of each would show."""
 
+import dataclasses
+import json
 import re
 
 import jax.numpy as jnp
@@ -7,7 +9,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, Olmo3Config
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoModelForSequenceClassification,
+    Olmo3Config,
+)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -32,7 +38,7 @@ DEFAULT = "gqa-llama3" + torch_models.DEFAULT
 QUICK = [
     *((name, "plain pass") for name in ("gqa-llama3", DEFAULT, "internlm2", "gemma2", "gemma3")),
     *((name, "plain pass") for name in ("phi3", "gpt_neox", "gpt2", "olmo3", "smollm3")),
-    ("qwen3_moe", "plain pass"),
+    *((name, "plain pass") for name in ("qwen3_moe", "qwen3_5")),
     *((name, check) for name in ("gqa-llama3", "gemma2") for check in ("layers", "response pass")),
 ]
 # Of every form the plain pass, which reads all of its tensors. Behind a prefix, of those for which
@@ -42,6 +48,7 @@ ALL += [
     (name, "response pass")
     for name in (
         *("gemma3", "qwen2, window", "phi3", "gpt_neox", "gpt2", "olmo3", "smollm3", "qwen3_moe"),
+        "qwen3_5",
     )
 ]
 
@@ -85,13 +92,53 @@ def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
         parity.check_response(torch_models.build("gemma2"), restored)
 
 
-def test_of_a_model_with_images_the_text_is_read_and_one_line_says_so(pair_of, tmp_path):
+@pytest.mark.parametrize("name", ["gemma3", "qwen3_5"])
+def test_of_a_model_with_images_the_text_is_read_and_one_line_says_so(pair_of, tmp_path, name):
     said: list[str] = []
-    folder = torch_models.save(torch_models.build("gemma3, images"), tmp_path / "hf")
+    folder = torch_models.save(torch_models.build(f"{name}, images"), tmp_path / "hf")
     card = folders.convert(folder, tmp_path / "checkpoint", note=said.append).card
-    assert card.decoder == pair_of("gemma3").checkpoint.card.decoder
+    assert card.decoder == pair_of(name).checkpoint.card.decoder
     [line] = said
     assert re.search(r"images .*\d+ tensors", line)
+
+
+def test_predictions_of_further_tokens_are_left_out_by_name(pair_of, tmp_path):
+    pair, said = pair_of("qwen3_5"), []
+    folder = torch_models.save(pair.model, tmp_path / "hf")
+    further = {"mtp.fc.weight": torch.ones(2, 2), "mtp.layers.0.mlp.up_proj.weight": torch.ones(2)}
+    torch_models.edit_tensors(folder, lambda tensors: tensors.update(further))
+    card = folders.convert(folder, tmp_path / "checkpoint", note=said.append).card
+    assert card.checkpoint_hash == pair.checkpoint.card.checkpoint_hash
+    assert [line for line in said if "2 tensors" in line]
+
+
+@dataclasses.dataclass(eq=False)
+class WithHead:
+    """A model in torch that has no head, and a head beside it."""
+
+    base_model: torch.nn.Module
+    score: torch.nn.Linear
+
+
+FORMS = [("qwen2_5_vl", "saved"), ("qwen2_5_vl", "published")]
+
+
+@pytest.mark.parametrize(("name", "form"), slow.all_but([("qwen3_vl", "saved")], FORMS))
+def test_text_of_a_model_with_images_and_a_value_head_scores_as_in_torch(tmp_path, name, form):
+    """As Skywork-VL-Reward; the published Qwen2.5-VL has no `text_config`."""
+    model = torch_models.enlarged(torch_models.WITH_IMAGES[name](), AutoModelForImageTextToText)
+    folder = torch_models.save(model, tmp_path / "hf")
+    score = torch.nn.Linear(model.config.text_config.hidden_size, 1)
+    head = {f"v_head.summary.{key}": value for key, value in score.state_dict().items()}
+    save_file(head, folder / "value_head.safetensors")
+    if form == "published":
+        text = json.loads((folder / "config.json").read_text())["text_config"]
+        rope = text.pop("rope_parameters")
+        section = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+        text |= {"rope_theta": rope["rope_theta"], "rope_scaling": section}
+        folders.edit_json(folder / "config.json", ["text_config"], **{**text, "model_type": name})
+    restored = parity.restore(folders.convert(folder, tmp_path / "checkpoint"))
+    parity.check_plain(WithHead(model.base_model, score), restored)
 
 
 @pytest.mark.parametrize("name", slow.all_but(["qwen3_moe"], ["mixtral", "qwen3_moe"]))

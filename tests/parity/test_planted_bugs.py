@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from engine.checkpoint import layouts
-from engine.models import config, decoder, heads
+from engine.models import config, decoder, delta, heads
 from engine.models import layer as layers
 from tests.support import folders, parity, slow, torch_models
 from tests.support.parity import Pair
@@ -71,16 +71,22 @@ def norms_by_head(patch):
     patch.setattr(layers.Layer, "_qk_norm", by_head)
 
 
-def zeroed(name: str):
-    """A parameter that is never filled."""
+def altered(name: str, change):
+    """A parameter that `change` alters."""
 
     def plant(patch, pair: Pair) -> parity.Restored:
         restored = parity.restore(pair.checkpoint)
         for layer in restored.scorer.params["decoder"]["stacks"].values():
-            layer[name].set_value(jnp.zeros_like(layer[name][...]))
+            if name in layer:  # layers of two kinds have their own
+                layer[name].set_value(change(layer[name][...]))
         return restored
 
     return plant
+
+
+def zeroed(name: str):
+    """A parameter that is never filled."""
+    return altered(name, jnp.zeros_like)
 
 
 def swapped(first: str, second: str):
@@ -89,6 +95,8 @@ def swapped(first: str, second: str):
     def plant(patch, pair: Pair) -> parity.Restored:
         restored = parity.restore(pair.checkpoint)
         for layer in restored.scorer.params["decoder"]["stacks"].values():
+            if first not in layer:
+                continue
             values = layer[first][...], layer[second][...]
             layer[first].set_value(values[1])
             layer[second].set_value(values[0])
@@ -186,7 +194,7 @@ def tiled_heads(patch):
         return right.reshape(C, T, G, K, H).swapaxes(2, 3)
 
     patch.setattr(layers.Layer, "queries", tiled)
-    patch.setattr(layers.Layer, "output", lambda self, x: output(self, x.swapaxes(2, 3)))
+    patch.setattr(layers.Layer, "output", lambda self, y, x: output(self, y.swapaxes(2, 3), x))
 
 
 def no_mask_in_whole_sequences(patch):
@@ -221,6 +229,61 @@ def positions_from_zero(patch):
 def last_layer_reads_one_position_early(patch):
     right = decoder._take
     patch.setattr(decoder, "_take", lambda x, at: right(x, jnp.maximum(at - 1, 0)))
+
+
+def under(**changes):
+    """The same weights, some of them unused, in a decoder of another config."""
+    return lambda patch, pair: pair.restored.under(**changes)
+
+
+def in_delta(name, change):
+    """`change(right, *its arguments)` in place of a function of the gated delta rule."""
+
+    def plant(patch):
+        right = getattr(delta, name)
+        patch.setattr(delta, name, lambda *args: change(right, *args))
+
+    return coded(plant)
+
+
+def in_rule(**changes):
+    """Other numbers in what the rule reads: name -> change of it."""
+
+    def plant(patch):
+        right = layers.Layer.delta_rule
+
+        def rule(self, *args):
+            found = right(self, *args)
+            return found._replace(**{k: change(getattr(found, k)) for k, change in changes.items()})
+
+        patch.setattr(layers.Layer, "delta_rule", rule)
+
+    return coded(plant)
+
+
+def shared_by_all(change):
+    """Behind a prefix, `change(positions that a row shares, positions of the prefix)`."""
+
+    def wrong(right, inputs, rule, past, places, see):
+        shared = change(places.shared, len(past.keys))
+        return right(inputs, rule, past, dataclasses.replace(places, shared=shared), see)
+
+    return in_delta("behind", wrong)
+
+
+def each_chunk_alone(right, rule):
+    first, rest = (jax.tree.map(cut, rule) for cut in (lambda x: x[:, :64], lambda x: x[:, 64:]))
+    return tuple(jnp.concatenate(each, 1) for each in zip(right(first), right(rest), strict=True))
+
+
+def no_gate(patch):
+    """The output of the gated delta rule without its gate."""
+
+    def output(self, outputs, x):
+        normed = layers.rms_norm(outputs, self.delta_norm[...], self.config.rms_eps)
+        return self._summed("CTE,ED->CTD", normed.reshape(*x.shape[:2], -1), self.delta_o)
+
+    patch.setattr(layers.Layer, "delta_output", output)
 
 
 LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
@@ -287,6 +350,36 @@ PLANTED = {
     ("smollm3", PLAIN): {"SmolLM3 rotates in all layers": configured(no_rope_layers=())},
     ("qwen2", PLAIN): {f"no {name}": zeroed(name) for name in ("q_bias", "k_bias", "v_bias")},
     ("qwen3", PLAIN): {"q and k norms swapped": swapped("q_norm", "k_norm")},
+    ("qwen3_5", PLAIN): {
+        "decay of the other sign": in_rule(decay=lambda g: -g / 8),  # else it is not finite
+        "no decay": in_rule(decay=jnp.zeros_like),
+        "queries and keys not normed": in_delta("normed", lambda right, x: x.astype("float32")),
+        "queries not scaled": in_rule(q=lambda q: q * 10**0.5),
+        "all of a value written": in_rule(beta=jnp.ones_like),
+        "the gate of attention dropped": under(attention_gate=False),
+        "the gate of the delta rule dropped": coded(no_gate),
+        "taps in the other order": in_delta(
+            "convolve", lambda right, x, taps, before: right(x, taps[:, ::-1], before)
+        ),
+        "a and b swapped": swapped("delta_a", "delta_b"),
+        "no q and k norm of attention": under(qk_norm=False),
+        "heads of keys tiled": in_delta(
+            "per_value_head", lambda right, x, n: jnp.concatenate([x] * (n // x.shape[-2]), -2)
+        ),
+        "attention in all dimensions rotated": configured(rotary_size=None),
+        "the delta rule's norm with 1 +": altered("delta_norm", lambda w: w + 1),
+    },
+    ("qwen3_5", RESPONSE): {
+        "conv tail not carried from the prefix": in_delta(
+            "behind_prefix", lambda right, x, past, *at: right(x, jnp.zeros_like(past), *at)
+        ),
+        "the state not carried from the prefix": shared_by_all(lambda shared, P: 0 * shared),
+        "the state behind the prefix's padding": shared_by_all(lambda shared, P: 0 * shared + P),
+        "the state not carried between chunks": in_delta("chunks", each_chunk_alone),
+        "no decay between prefix and row": in_delta(
+            "until_end", lambda right, decay: jnp.zeros_like(decay)
+        ),
+    },
     ("gpt_neox", PLAIN): {
         "GPT-NeoX's feed-forward after its attention": configured(parallel=False),
         "whole heads rotated": configured(rotary_size=None),

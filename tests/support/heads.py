@@ -259,6 +259,12 @@ FORMS = {
     "GRM sftreg as published": Case(
         grm_sftreg, architecture="LlamaForCausalLM", config=_VHEAD, lm_head=True
     ),
+    "OpenAssistant's Pythia": Case(
+        lambda width: Rows(width, "out_proj", bias=True),
+        "gpt_neox",
+        "GPTNeoXRewardModel",
+        (("model_type", "gpt_neox_reward_model"), ("pooling", "last")),
+    ),
     "a row of ten": Case(
         lambda width: Rows(width, "score", 10, reward=lambda rows: rows[9]),
         "mistral, no window",
@@ -315,7 +321,7 @@ def load(name: str, folder: Path) -> Loaded:
     head = random_head(case, model.config.hidden_size)
     save(case, head, folder / "hf")
     checkpoint = convert(folder / "hf", folder / "checkpoint", case.variant, case.reward)
-    return Loaded(model.model, head, checkpoint, restore(checkpoint))
+    return Loaded(model.base_model, head, checkpoint, restore(checkpoint))
 
 
 def restore(checkpoint: Checkpoint, **where) -> parity.Restored:

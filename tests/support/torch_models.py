@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    ArceeConfig,
     AutoModelForSequenceClassification,
     Gemma2Config,
     Gemma3Config,
@@ -31,9 +32,14 @@ from transformers import (
     Phi3Config,
     PreTrainedConfig,
     PreTrainedModel,
+    Qwen2_5_VLConfig,
     Qwen2Config,
+    Qwen3_5Config,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3MoeConfig,
+    Qwen3VLConfig,
+    SeedOssConfig,
     SmolLM3Config,
 )
 
@@ -113,6 +119,24 @@ VISION = {
 }
 
 
+QWEN_VISION = {
+    **{"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2},
+    **{"out_hidden_size": 32, "patch_size": 4},
+}
+# Of models whose class has no head: one is beside it, as LLaMA-Factory saves it.
+MROPE = {"rope_type": "default", "rope_theta": 3e4, "mrope_section": [1, 3, 2]}
+WITH_IMAGES = {
+    "qwen2_5_vl": lambda: Qwen2_5_VLConfig(
+        text_config={**_COMMON, "hidden_size": 48, "rope_parameters": MROPE},
+        vision_config={**QWEN_VISION, "out_hidden_size": 48, "fullatt_block_indexes": [0]},
+    ),
+    "qwen3_vl": lambda: Qwen3VLConfig(
+        text_config={**_COMMON, "head_dim": 12, "rope_parameters": MROPE},
+        vision_config={**QWEN_VISION, "deepstack_visual_indexes": [0]},
+    ),
+}
+
+
 def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) -> LlamaConfig:
     """Llama with heads of a size of their own; `rope` changes what its position embedding is."""
     shape = {
@@ -160,6 +184,21 @@ def qwen3_moe(**changes) -> Qwen3MoeConfig:
     return Qwen3MoeConfig(**{**shape, "num_experts": 7, "num_experts_per_tok": 3, **changes})
 
 
+# The rule's heads of values are three for each of keys, and its layers stand on both sides of the
+# one with attention; the last layer has the rule.
+QWEN3_5 = {
+    **_COMMON,
+    "head_dim": 12,
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 10},
+    **{"linear_value_head_dim": 7, "linear_conv_kernel_dim": 4},
+    "rope_parameters": {
+        **{"rope_type": "default", "rope_theta": 3e4, "partial_rotary_factor": 0.5},
+        **{"mrope_section": [1, 1, 1], "mrope_interleaved": True},
+    },
+}
+
 # Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
 # not width / heads; a theta that is not the default one.
 LLAMAS = {
@@ -198,6 +237,12 @@ FAMILIES = {
     "mixtral": lambda: MixtralConfig(
         **_COMMON, head_dim=12, sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2
     ),
+    "arcee": lambda: ArceeConfig(**_COMMON),
+    "seed_oss": lambda: SeedOssConfig(**_COMMON, head_dim=12),
+    "qwen3_5": lambda: Qwen3_5TextConfig(**QWEN3_5),
+    "qwen3_5, images": lambda: Qwen3_5Config(
+        text_config=QWEN3_5, vision_config=QWEN_VISION, num_labels=1
+    ),
     "qwen3_moe": lambda: qwen3_moe(norm_topk_prob=True),
     "qwen3_moe, probabilities among all": lambda: qwen3_moe(norm_topk_prob=False),
 }
@@ -225,8 +270,8 @@ def enlarged(
     With the weights that training starts from, attention hardly acts.
     `embedding` is the standard deviation of its embedding; by default that of training's start.
     """
-    # Gemma's norms multiply by 1 + w.
-    ones = 0.0 if config.model_type.startswith("gemma") else 1.0
+    # Norms of Gemma and Qwen 3.5 multiply by 1 + w.
+    ones = 0.0 if config.model_type.startswith(("gemma", "qwen3_5")) else 1.0
     with torch.random.fork_rng():
         torch.manual_seed(0)
         # The loop over experts, which takes float64 too.
@@ -235,8 +280,10 @@ def enlarged(
         for name, weight in model.named_parameters():
             if name.endswith("bias"):
                 weight.data.normal_(0.0, 0.5)
+            elif name.endswith("A_log"):  # of the gated delta rule: states that last
+                weight.data.normal_(-3.0, 1.0)
             elif weight.ndim == 1:
-                weight.data.normal_(ones, 0.3)
+                weight.data.normal_(1.0 if "linear_attn" in name else ones, 0.3)
             elif re.search("embed|wte|wpe", name):
                 if embedding:  # small ones keep the eps of norms visible
                     weight.data.normal_(0.0, embedding)

@@ -1,0 +1,143 @@
+"""The gated delta rule of Qwen 3.5: passes, gradient, whole runs, behind prompts of any length."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+
+from engine.models import delta
+from engine.models.decoder import behind
+from engine.runs.schema import REPLY_START
+from engine.search.proposals import UNKNOWN
+from engine.types import Candidates, PromptIds
+from tests.support import parity, searches, slow, torch_models
+from tests.support.sweeps import ONE, Run
+
+MODEL = "qwen3_5"
+PROMPTS = (5, 60, 200)  # less than a chunk, less than the padded one, several
+ROWS = 16
+
+
+def swept(prompt: int) -> tuple[np.ndarray, np.ndarray]:
+    """A token and the two that close its turn, behind the whole prompt."""
+    return np.full(ROWS, prompt), np.full(ROWS, 2)
+
+
+def listed(prompt: int) -> tuple[np.ndarray, np.ndarray]:
+    """Replies of 1 to 31 tokens behind the whole prompt."""
+    return np.full(ROWS, prompt), 2 * np.arange(ROWS)
+
+
+def as_text(prompt: int) -> tuple[np.ndarray, np.ndarray]:
+    """Replies that share all of the prompt, all but one to three tokens, the half, or nothing."""
+    shared = np.array([prompt, prompt - 1, prompt - 2, prompt - 3, prompt // 2, 1, 0])
+    return shared[np.arange(ROWS) % len(shared)], np.arange(ROWS) % 6
+
+
+def check_behind(pair: parity.Pair, prompt: int, rows) -> None:
+    """Rewards of rows behind a prompt against torch on whole sequences."""
+    shared, last = rows(prompt)
+    ids = parity.random_ids(ROWS, last.max() + 1, seed=prompt)
+    candidates = Candidates(ids=ids, shared=shared.astype(np.int32), last=last.astype(np.int32))
+    asked = parity.prompt_ids(prompt)
+    expected = torch_models.rewards(pair.model, parity.sequences_of(asked, candidates))
+    actual = parity.respond(pair.restored.scorer, asked, candidates)[0]
+    parity.assert_close(actual, expected, scale=expected.std())
+
+
+QUICK = [(60, "text"), (200, "sweep")]
+KINDS = {"sweep": swept, "list": listed, "text": as_text}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "kind"), slow.all_but(QUICK, [(p, kind) for p in PROMPTS for kind in KINDS])
+)
+def test_rewards_behind_a_prompt_are_those_of_torch(pair_of, prompt, kind):
+    check_behind(pair_of(MODEL), prompt, KINDS[kind])
+
+
+@pytest.mark.parametrize("prompt", slow.all_but([60], PROMPTS))
+def test_gradients_with_respect_to_embedded_rows_are_those_of_torch(pair_of, prompt):
+    pair, length = pair_of(MODEL), 4
+    ids = [int(i) for i in parity.random_ids(prompt + length, seed=prompt)]
+    embedding = pair.model.get_input_embeddings()
+    rows = embedding(torch.tensor([ids])).detach().requires_grad_()
+    hidden = pair.model.base_model(inputs_embeds=rows).last_hidden_state[0, -1]
+    pair.model.score(hidden)[0].backward()
+    expected = rows.grad[0, prompt:].numpy()
+
+    scorer = pair.restored.scorer
+    prefix = scorer.prefill(PromptIds(prompt="?", prefix=tuple(ids[:prompt]), suffix=()))
+
+    @jax.jit
+    def slopes(params, prefix, x):
+        model = nnx.merge(scorer.graph, params)
+        places = behind(jnp.array([prompt]), length)
+
+        def reward(x):
+            return model.respond_embedded(prefix, x, places, jnp.array([[length - 1]]))[0].sum()
+
+        return jax.grad(reward)(x)
+
+    with jax.default_matmul_precision("highest"):
+        found = slopes(scorer.params, prefix, rows.detach()[:, prompt:].numpy())
+    parity.assert_close(found[0], expected, scale=np.abs(expected).max())
+
+
+def random_rule(positions: int, *, slowest: float, seed: int = 0) -> delta.Rule:
+    """Inputs of the rule whose decays are -20 to `slowest`, in equal numbers of each size."""
+    rng = np.random.default_rng(seed)
+
+    def unit(*shape):
+        drawn = rng.standard_normal(shape)
+        return drawn / np.linalg.norm(drawn, axis=-1, keepdims=True)
+
+    shape = (2, positions, 3)
+    drawn = delta.Rule(
+        q=unit(*shape, 8),
+        k=np.repeat(unit(2, 1, 3, 8), positions, axis=1) + 0.1 * unit(*shape, 8),
+        v=rng.standard_normal((*shape, 5)),
+        decay=-np.exp(rng.uniform(np.log(slowest), np.log(20), shape)),
+        beta=rng.uniform(0, 1, shape),
+    )
+    return jax.tree.map(lambda each: jnp.asarray(each, jnp.float32), drawn)
+
+
+@pytest.mark.parametrize("positions", [1, 63, 64, 65, 200])
+def test_chunks_are_what_steps_are(positions):
+    """Also of keys that are nearly equal, where the triangular system is far from the identity."""
+    rule = random_rule(positions, slowest=1e-4)
+    for found, expected in zip(delta.chunks(rule), delta.steps(rule), strict=True):
+        parity.assert_close(found, expected, scale=np.std(expected))
+
+
+def test_devices_that_split_the_heads_give_the_rewards_of_one(pair_of):
+    pair = pair_of(MODEL)
+    split = parity.restore(pair.checkpoint, mesh=parity.make_mesh(2, 2))
+    parity.check_response(pair.model, split)
+
+
+@pytest.mark.slow
+def test_sweeps_lists_begun_replies_and_searches_pass_their_self_check(pair_of, tmp_path):
+    """Each compares its numbers with the plain pass, which goes position by position."""
+    model, run = [pair_of(MODEL).checkpoint], Run(tmp_path / "run")
+    run.sweep(model, {"begun": f"Who?{REPLY_START}It is", **ONE})
+    run.score(model, ONE, "mine", ["love", "war and peace", "a" * 40])
+    assert all(result.self_check for result in run.results().values())
+    found = searches.search(tmp_path / "search", model, length=4, candidates=20, certify=True)
+    assert found[0].certificate
+
+
+@pytest.mark.slow
+def test_candidates_that_share_a_row_of_a_search_score_as_in_the_plain_pass(pair_of):
+    scorer = searches.scorer(pair_of(MODEL).checkpoint)
+    asked = searches.problem(
+        pair_of(MODEL).checkpoint, length=5, candidates=20, initial="qwxyz", steps=20
+    )
+    for ids, rewards in zip(*map(np.asarray, searches.expanded(asked, scorer)[:2]), strict=True):
+        new = rewards > UNKNOWN
+        expected = searches.plain_rewards(scorer, asked, ids)[new]
+        assert new.sum() >= asked.settings.candidates
+        parity.assert_close(rewards[new], expected, scale=expected.std())
