@@ -56,6 +56,8 @@ def sweep_rewards(
     """
     if items is not None and settings.lens:
         raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
+    for checkpoint in checkpoints if settings.lens else ():
+        checkpoint.expect_decoder("lens=True")
     folder = setup.open_run(run, checkpoints, prompts, settings, mesh)
     tables = {} if items is None else setup.admit_list(folder, *items)
     jobs = _jobs(checkpoints, prompts or {}, settings, items, chosen)
