@@ -34,6 +34,7 @@ _ENDS, _COMMON = 150, 1000  # tokens of each end of the last whole sweep; common
 SHOWN = 6  # words in the chart of trajectories
 LISTED = 10  # highest, and lowest, words of a step
 ENDS = ("", "_low", "_high")  # of columns: a value, and both ends of its interval
+_EXACT = 1e-9  # rounding of a difference of shares
 _LEAST = 20  # words that are left where rarer ones are dropped
 _ID = Column("token_id", "count", dtype=pl.UInt32)
 _STEP, _TOKEN, _SHARE = Column("step", "count"), Column("token", "token"), Column("share", "share")
@@ -106,6 +107,7 @@ class Step:
     model: str  # its slug in the run
     run: Run
     prompt: str  # id
+    items: str = ""  # the list of pairs, if there is one
     behind: Run | None = None  # the run of its sweeps behind replies, if there are any
 
     @cached_property
@@ -128,8 +130,8 @@ class Step:
     @cached_property
     def replies(self) -> pl.DataFrame | None:
         """What `pairs.replies` gives of the list of pairs, or None."""
-        names = self.run.conversation_lists()
-        return replies(self.run, names[0], [self.model]) if names else None
+        known = (self.items, self.model) in self.run.conversations
+        return replies(self.run, self.items, [self.model]) if known else None
 
     @cached_property
     def of_pairs(self) -> dict[str, Any]:  # Any: cells
@@ -152,8 +154,8 @@ class Step:
     @cached_property
     def probes(self) -> pl.DataFrame | None:
         """The table `probes.PROBES`, or None."""
-        names = sorted({name for name, _ in self.run.probes})
-        return probes.effects(self.run, names[0], [self.model]) if names else None
+        known = (self.items, self.model) in self.run.probes
+        return probes.effects(self.run, self.items, [self.model]) if known else None
 
     @cached_property
     def appended(self) -> pl.DataFrame | None:
@@ -200,7 +202,7 @@ def panel(whole: Step, options: Options) -> list[int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The steps of one training, ascending; the first has scored every token."""
+    """The steps of one training, ascending; one of them has scored every token."""
 
     steps: Sequence[Step]
     options: Options
@@ -212,14 +214,14 @@ class Steps:
             there = np.isin(self.tokens["token_id"].to_numpy()[self.controls], known["token_id"])
             if not there.all() or not both.filter(pl.col("token") != pl.col("other")).is_empty():
                 raise AssayError(
-                    f"step {step.step}: other tokens than step {self.steps[0].step}; allowed: "
-                    "steps of one training, with one tokenizer"
+                    f"step {step.step}: other tokens than the steps before; allowed: steps of one "
+                    "training, with one tokenizer"
                 )
 
     @cached_property
     def tokens(self) -> pl.DataFrame:
-        """token_id, token and is_special of every token of the first step."""
-        return self.steps[0].scores.drop("reward")
+        """token_id, token and is_special of every token."""
+        return max((step.scores for step in self.steps), key=len).drop("reward")
 
     @cached_property
     def controls(self) -> Array:
@@ -312,7 +314,7 @@ class Steps:
             from_ = np.take_along_axis(self.of_words, np.maximum(before, 0)[None], axis=0)[0]
             by = np.nan_to_num(np.abs(self.of_words[at] - from_))
             noise = np.maximum(self.noise[at], self.noise[before])
-            shift[at - 1] = np.where((before >= 0) & (by > noise), by, 0.0)
+            shift[at - 1] = np.where((before >= 0) & (by > noise + _EXACT), by, 0.0)
         return shift
 
     @cached_property
@@ -322,8 +324,8 @@ class Steps:
         return self.steps[moving[-1] + 1 if len(moving) else 0].step
 
     @cached_property
-    def turns(self) -> pl.DataFrame:
-        """The table `TURNS`: of each word, where it moved furthest beyond the controls.
+    def moves(self) -> pl.DataFrame:
+        """Every move of a word beyond the controls, with the columns of `TURNS`.
 
         The furthest for each step that lies between comes first.
         """
@@ -340,8 +342,12 @@ class Steps:
             frames.append(TURNS.frame(found, step=self.steps[at].step))
         every = pl.concat(frames).with_columns(rate=pl.concat(rates))
         order = ("rate", "step", "token_id")
-        every = every.sort(order, descending=[True, False, False]).drop("rate")
-        return every.unique("word", keep="first", maintain_order=True)
+        return every.sort(order, descending=[True, False, False]).drop("rate")
+
+    @cached_property
+    def turns(self) -> pl.DataFrame:
+        """The table `TURNS`: of each word, where it moved furthest beyond the controls."""
+        return self.moves.unique("word", keep="first", maintain_order=True)
 
     def shown(self, count: int) -> pl.DataFrame:
         """`words` that moved most: half of them abruptly, half from the first step to the last.
@@ -439,7 +445,8 @@ class Steps:
         ranked = self.words.join(rewards, on="token_id").sort("reward", "token_id")
         ranked = ranked.unique("word", keep="last", maintain_order=True)
         words = ranked["token"].str.strip_chars().to_list()
-        turn = self.turns.filter(step=step.step).select("word", "before", "after").to_dicts()
+        moves = self.moves.filter(step=step.step).select("word", "before", "after")
+        turn = moves.head(1).to_dicts()
         kinds = self.by_kind.filter(step=step.step).select("list", "words", "percentile").rows()
         edits, behind = step.probes, step.appended
         numbers = ("accuracy", "margin", "log_loss", "temperature", "longer")

@@ -1,5 +1,6 @@
 """The steps of a training: found as a trainer saves them, scored, and put on one page."""
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -38,6 +39,7 @@ _FOLDER = re.compile(r"checkpoint-(\d+)|global_step(\d+)_hf")
 _SERIES = re.compile(r"(.+)-step-(\d+)")  # a model that `import_scores` made of a column
 _LOOK_S = 1.0  # between two looks at a folder
 _QUIET_S = 60.0  # files that are older are no longer written
+_CONVERTED = ".converted"  # in `out`: the model of a step while it is scored
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,7 @@ class Watch:
     tracker: trackers.Tracker
     known: dict[int, Step] = dataclasses.field(default_factory=dict)
     looks: dict[Path, object] = dataclasses.field(default_factory=dict)  # folder -> its files
-    left_out: set[int] = dataclasses.field(default_factory=set)  # steps that cannot be scored
+    left_out: set[Path] = dataclasses.field(default_factory=set)  # that cannot be scored
 
     def place(self, step: int, kind: str = "steps") -> epath.Path:
         """Run folder of a step."""
@@ -83,16 +85,20 @@ class Watch:
         return {
             step: each[step]
             for step in sorted(each)
-            if step not in self.left_out and not self.is_done(step)
+            if each[step] not in self.left_out and not self.is_done(step)
         }
 
     def is_done(self, step: int) -> bool:
         """Whether the runs of a step hold all that is asked."""
         done = _complete(self.place(step)) | _complete(self.place(step, "behind"))
-        lists = [f"{schema.CONVERSATIONS_DIR}/{each.name}/" for each in self.lists]
-        prompts = [f"/prompt={prompt}" for prompt in (self.prompt[0], *self.behind)]
-        wanted = [any(path.startswith(name) for path in done) for name in lists]
-        return all([*wanted, *(any(path.endswith(p) for path in done) for p in prompts)])
+        keys = [f"/{schema.CONVERSATIONS_DIR}/{each.name}/" for each in self.lists]
+        keys += [f"/prompt={prompt}/" for prompt in (self.prompt[0], *self.behind)]
+        return all(any(key in f"/{path}/" for path in done) for key in keys)
+
+    def is_over(self) -> bool:
+        """Whether the last step that is wanted is done."""
+        last = self.given.until
+        return last is not None and any(s >= last and self.is_done(s) for s in self.known)
 
     @property
     def lists(self) -> list[ConversationList]:
@@ -105,42 +111,34 @@ class Watch:
         `last`: say why it is not, and look no more, where its files have stopped growing.
         """
         try:
-            stats = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
-            state = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+            state = _state(folder)
             before, self.looks[folder] = self.looks.get(folder), state
-            youngest = max((stat.st_mtime for stat in stats.values()), default=time.time())
+            youngest = max((changed / 1e9 for _, changed in state.values()), default=time.time())
             if state != before and time.time() - youngest < _QUIET_S:
                 return False
             check_whole(folder)
         except (AssayError, FileNotFoundError) as error:
-            if not folder.is_dir() or last:
-                self.leave_out(folder, "deleted meanwhile" if not folder.is_dir() else str(error))
+            if last:
+                self.left_out.add(folder)
+                say(f"{folder.name}: {error}; skipped")
             return False
         return True
 
-    def leave_out(self, folder: Path, why: str) -> None:
-        """Says that a step is not scored."""
-        match = _FOLDER.fullmatch(folder.name)
-        assert match is not None  # as `found` gives it
-        self.left_out.add(int(match[1] or match[2]))
-        say(f"{folder.name}: {why}; skipped")
-
     def read(self) -> None:
         """Opens the runs of steps that are scored."""
-        kept = self.out / "steps"
+        kept, path = self.out / "steps", f"/prompt={self.prompt[0]}"
         for name in storage.names(kept) if storage.exists(kept) else ():
-            step = int(name) if name.isdigit() else -1
-            path = f"/prompt={self.prompt[0]}"
-            if step in self.known or not any(p.endswith(path) for p in _complete(kept / name)):
+            if not name.isdigit() or (step := int(name)) in self.known:
                 continue
-            run = analysis.load(kept / name, finished_only=True)
+            if not any(done.endswith(path) for done in _complete(kept / name)):
+                continue
+            run, behind = analysis.load(kept / name, finished_only=True), None
             [model] = {model for model, prompt in run.results if prompt == self.prompt[0]}
-            behind = _complete(self.place(step, "behind"))
-            extra = (
-                analysis.load(self.place(step, "behind"), finished_only=True) if behind else None
-            )
+            if _complete(self.place(step, "behind")) and self.behind:
+                behind = analysis.load(self.place(step, "behind"), finished_only=True)
+            items = self.listed.name if self.listed else ""
             self.known[step] = Step(
-                step=step, model=model, run=run, prompt=self.prompt[0], behind=extra
+                step=step, model=model, run=run, prompt=self.prompt[0], items=items, behind=behind
             )
         self.known = dict(sorted(self.known.items()))
 
@@ -181,11 +179,15 @@ class Watch:
         return self.panel(step) if len(self.known) % self.settings.every else None
 
     def panel(self, step: int) -> list[int]:
-        """The panel behind the last step that scored the whole vocabulary."""
+        """The panel behind the last step before it that scored the whole vocabulary.
+
+        Behind a later one, where a step is found after those that follow it.
+        """
         self.read()
         size = max(known.scores.height for known in self.known.values())
-        whole = [s for s in self.known.values() if s.scores.height == size and s.step <= step]
-        return panel((whole or [*self.known.values()])[-1], self.settings.analyze.options)
+        whole = [known for known in self.known.values() if known.scores.height == size]
+        last = max(whole, key=lambda known: (known.step <= step, known.step))
+        return panel(last, self.settings.analyze.options)
 
     # Any: what JSON holds.
     def write(self) -> tuple[str, list[dict[str, Any]]]:
@@ -212,14 +214,14 @@ def watched(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> steps, as they are found -> one page."""
     [source] = command.paths(given, "folder") if len(given.folder) == 1 else [""]
     watch = _opened(given, source)
-    if storage.is_file(storage.path_of(source) / schema.RUN):
-        watch.known = _imported(analysis.load(source), watch.prompt[0])
-    else:
-        with command.run_lock("watch", str(watch.out), wait=given.wait):
+    with command.run_lock("watch", str(watch.out), wait=given.wait):
+        if storage.is_file(storage.path_of(source) / schema.RUN):
+            watch.known = _imported(analysis.load(source), watch.prompt[0])
+        else:
             _follow(watch)
-    if not watch.known:
-        raise AssayError(f"{source}: no step is scored; allowed: folders checkpoint-<step>")
-    said, records = watch.write()
+        if not watch.known:
+            raise AssayError(f"{source}: no step is scored; allowed: folders checkpoint-<step>")
+        said, records = watch.write()
     page = watch.out / "report" / "index.html"
     failed = {record["step"]: names for record in records if (names := _broken(record))}
     lines = [f"step {step} breaks a limit: {', '.join(names)}" for step, names in failed.items()]
@@ -257,7 +259,7 @@ def _opened(given: command.Given, source: str) -> Watch:
     for note in listed.notes if listed else ():
         say(f"note: {note}")
     if not given.config.cache:
-        given.config.cache = str(out / "models")
+        given.config.cache = str(out / _CONVERTED)
     [prompt] = prompts.items()
     return Watch(
         given=given,
@@ -278,7 +280,7 @@ def _follow(watch: Watch) -> None:
     given = watch.given
     watch.read()
     try:
-        while given.until is None or not any(step >= given.until for step in watch.known):
+        while not watch.is_over():
             found = watch.found()
             ready = (s for s, at in found.items() if watch.is_whole(at, last=given.once))
             step = next(ready, None)
@@ -294,17 +296,18 @@ def _follow(watch: Watch) -> None:
 
 
 def _do(watch: Watch, step: int, folder: Path) -> None:
-    """Scores a step and writes the page; a folder that is deleted meanwhile is left out."""
+    """Scores a step and writes the page; none of a folder that changes meanwhile."""
     began = time.monotonic()
     try:
         watch.score(step, folder)
     except (AssayError, OSError) as error:
-        if folder.is_dir():
+        if watch.looks.get(folder) == _state(folder):
             raise
-        watch.leave_out(folder, f"deleted meanwhile ({error})")
+        what = "changed" if folder.is_dir() else "deleted"
+        say(f"{folder.name}: {what} meanwhile ({error}); skipped")
         return
     finally:
-        shutil.rmtree(watch.out / "models", ignore_errors=True)
+        shutil.rmtree(watch.out / _CONVERTED, ignore_errors=True)
     scored = time.monotonic()
     watch.known.pop(step, None)
     watch.read()
@@ -322,6 +325,14 @@ def _do(watch: Watch, step: int, folder: Path) -> None:
 def _broken(record: Mapping[str, Any]) -> list[str]:  # Any: what JSON holds
     """The limits that a step does not hold."""
     return [limit["check"] for limit in record["limits"] if not limit["holds"]]
+
+
+def _state(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of the last change of the files in a folder; none where it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        stats = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
+        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+    return {}
 
 
 def _complete(run: epath.Path) -> set[str]:

@@ -74,7 +74,7 @@ def test_each_step_has_a_run_and_a_line(watch, trained, command, tmp_path):
     assert lines[1]["tau_last"] == lines[2]["tau_previous"] < 1
     assert done.code == 0 and done.out[-1] == f"{tmp_path}/out/report/index.html: 3 steps"
     assert (tmp_path / "out" / "report" / "index.html").is_file()
-    assert not (tmp_path / "out" / "models").exists()
+    assert not (tmp_path / "out" / ".converted").exists()
     for step in (100, 200, 300):
         command("verify", f"--run={tmp_path}/out/steps/{step}").fine()
 
@@ -206,9 +206,81 @@ def test_a_step_that_is_deleted_meanwhile_is_left_out(watch, trained, monkeypatc
     assert any("checkpoint-100: deleted meanwhile" in line for line in done.err)
 
 
+def test_a_step_that_is_being_deleted_ends_nothing(watch, trained, monkeypatch):
+    """Its folder is still there when a file is missing."""
+    folder, opened = trained(100, 200), sources.opened
+
+    def deletes(names, *rest):
+        if names[0].endswith("-100"):
+            (Path(names[0]) / "tokenizer.json").unlink()
+            monkeypatch.setattr(storage, "names", deleted)
+        return opened(names, *rest)
+
+    def deleted(place):
+        shutil.rmtree(folder / "checkpoint-100", ignore_errors=True)
+        return names_of(place)
+
+    names_of = storage.names
+    monkeypatch.setattr("launch.common.sources.opened", deletes)
+    done, lines = watch(folder)
+    assert done.code == 0 and [line["step"] for line in lines] == [200]
+    assert any("checkpoint-100: changed meanwhile" in line for line in done.err)
+
+
+def test_a_step_that_cannot_be_scored_ends_the_command(watch, trained):
+    folder = trained(100)
+    (folder / "checkpoint-100" / "tokenizer.json").unlink()
+    assert "tokenizer.json" in watch(folder)[0].refusal()
+
+
+def test_a_folder_of_the_user_called_models_stays(watch, trained, tmp_path):
+    own = tmp_path / "out" / "models" / "own"
+    own.mkdir(parents=True)
+    watch(trained(100))
+    assert own.is_dir()
+
+
+def test_a_step_that_is_found_late_stands_in_its_place(watch, trained, small, tmp_path):
+    folder = trained(100, 200, 300)
+    late = folder / "checkpoint-100"
+    late.rename(tmp_path / "late")
+    watch(folder)
+    (tmp_path / "late").rename(late)
+    _, lines = watch(folder)
+    assert [(line["step"], line["tokens"]) for line in lines] == [
+        (100, 100),
+        (200, 288),
+        (300, 100),
+    ]
+    in_order = watch(trained(100, 200), out=tmp_path / "other")[1]
+    assert lines[0]["tau_last"] is not None
+    assert lines[1]["tau_previous"] == pytest.approx(in_order[1]["tau_previous"], abs=1e-4)
+
+
+def test_a_page_has_the_pairs_that_were_asked_for(watch, trained, tmp_path):
+    folder, row = trained(100), {"prompt": "a", "chosen": "Yes. It is.", "rejected": "No."}
+    turned = {**row, "chosen": "No.", "rejected": "Yes. It is."}
+    margins = []
+    for name, each in (("b", row), ("a", turned)):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text(f"{json.dumps(each)}\n")
+        margins.append(watch(folder, f"--items={file}")[1][0]["margin"])
+    again = watch(folder, f"--items={tmp_path}/b.jsonl")[1][0]["margin"]
+    assert margins == [again, -again]
+    assert watch(folder)[1][0]["margin"] is None
+
+
 def test_steps_are_scored_until_one(watch, trained):
     done, lines = watch(trained(100, 200, 300), "--noonce", "--until=200")
     assert done.code == 0 and [line["step"] for line in lines] == [100, 200]
+
+
+def test_the_last_step_is_done_when_its_pairs_are_scored(watch, trained, tmp_path):
+    folder, file = trained(100), tmp_path / "own.jsonl"
+    file.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
+    watch(folder)
+    _, lines = watch(folder, "--noonce", "--until=100", f"--items={file}")
+    assert lines[0]["margin"] is not None
 
 
 def test_a_limit_that_a_step_breaks_is_the_exit_status(watch, trained):
@@ -293,7 +365,7 @@ def test_the_callback_of_the_docs_watches_a_training(trained, tmp_path, monkeypa
     trained(4)
     callback.on_save(arguments, state, None)
     callback.on_train_end(arguments, state, None)
-    assert callback.process is started and started.returncode == 0
+    assert callback.process is started and started.returncode is not None
     lines = (tmp_path / "out" / "watch.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [2, 4]
 

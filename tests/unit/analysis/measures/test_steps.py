@@ -61,6 +61,19 @@ def test_the_headline_names_the_planted_word_and_the_steps(make):
     assert f"300 and 400 “{TOKENS[low].strip()}” rose" in headline(every)
 
 
+def test_a_record_names_the_furthest_move_of_its_step(make):
+    """Also of a word that moved further at another step."""
+    rewards = _drifting()
+    at = np.argsort(rewards[100])[[10, 100]]
+    for step in (200, 300):
+        rewards[step] = rewards[100].copy()
+        rewards[step][at[0]] = rewards[100][at[1 if step == 200 else -1]] + (step == 300) * 9
+    every = make({step: rewards[step] for step in (100, 200, 300)})
+    records = [every.record(i, every.checks(i, Limits(), [])) for i in range(3)]
+    moved = [each["moved"] and each["moved"]["word"] for each in records]
+    assert moved == [None, TOKENS[at[0]].strip(), TOKENS[at[0]].strip()]
+
+
 def test_without_a_planted_word_the_largest_move_is_a_small_one(make):
     assert make(_drifting()).turns["further"].max() < 0.1
 
@@ -204,7 +217,8 @@ def test_pairs_are_counted_at_every_step(make, tmp_path):
     for step, values in kept.items():
         runs.add_conversations(tmp_path / "1" / str(step), "own", listed.table, {"m": values})
     found = [
-        dataclasses.replace(s, run=analysis.load(tmp_path / "1" / str(s.step))) for s in every.steps
+        dataclasses.replace(s, run=analysis.load(tmp_path / "1" / str(s.step)), items="own")
+        for s in every.steps
     ]
     table = Steps(steps=found, options=OPTIONS).table
     assert table["accuracy"].to_list() == [0.5, 1.0]
