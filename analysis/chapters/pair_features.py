@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,6 @@ WORDS = Spec(
 )
 
 _NO_TOKENS = pl.DataFrame(schema={"token": pl.String, "effect_sd": pl.Float64})
-_NO_EFFECTS: Mapping[str, pl.DataFrame] = MappingProxyType({})
 
 
 def features(name: str, judged: pl.DataFrame) -> pl.DataFrame:
@@ -193,7 +191,7 @@ def _words(side: str) -> pl.Expr:
 
 
 def words(
-    run: Run, name: str, scored: pl.DataFrame, appended: Mapping[str, pl.DataFrame] = _NO_EFFECTS
+    run: Run, name: str, scored: pl.DataFrame, appended: Mapping[str, pl.DataFrame]
 ) -> pl.DataFrame:
     """The table `WORDS` of a list, under each model's first prompt.
 

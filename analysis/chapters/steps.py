@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,24 +11,22 @@ import polars as pl
 from analysis.blocks import Block, Finding, Picture
 from analysis.charts.lines import lines
 from analysis.charts.trajectories import trajectories
-from analysis.columns import Spec
 from analysis.measures import steps as measured
-from analysis.measures.probes import SHAM
+from analysis.measures.probes import EDIT, SHAM
 from analysis.measures.steps import Steps
 from analysis.sentences import count
 from analysis.study import Analysis, Study, Table, required, table
 from engine import display
 
-_LINES = 6  # of a chart
-_TAU = {"tau_previous": "the step before", "tau_last": "the last step"}
-_PAIRS = {
-    "accuracy": "pairs judged right, %",
-    "longer": "longer reply preferred, %",
+_LINES, _BAND = 6, ("ci_low", "ci_high")  # of a chart
+_NAMES = {
+    "tau_previous": "the step before",
+    "tau_last": "the last step",
+    "accuracy": "share of pairs judged right",
     "margin": "mean margin",
+    "longer": "share in which the longer is preferred",
     "log_loss": "log loss",
-    "temperature": "temperature",
 }
-_BAND = ("ci_low", "ci_high")
 
 
 def over_steps(every: Steps) -> list[Analysis]:
@@ -38,6 +36,7 @@ def over_steps(every: Steps) -> list[Analysis]:
         yield table(measured.STEPS.name, make=lambda: every.table)
         yield table(measured.TURNS.name, make=lambda: every.turns)
         yield table(measured.WORDS.name, make=every.trajectories)
+        yield table(measured.SERIES.name, make=lambda: every.series)
 
     def moved(study: Study) -> Iterator[Block]:
         stem, noise = "steps_words", float(every.noise.max())
@@ -52,17 +51,7 @@ def over_steps(every: Steps) -> list[Analysis]:
         yield from measured.TURNS.rows(every.turns.head(study.settings.top), unfolded=True)
         yield from measured.STEPS.rows(every.table, unfolded=True)
 
-    def kinds() -> pl.DataFrame:
-        tested = every.by_kind.filter(pl.col("ci_low").is_not_nan())
-        shares = pl.col("percentile", *_BAND) * 100
-        first = pl.col("percentile").first().over("list", "words")
-        return _furthest(tested, "words", pl.col("percentile") - first).with_columns(shares)
-
-    def judged() -> pl.DataFrame:
-        shares = [f"{key}{end}" for key in ("accuracy", "longer") for end in measured.ENDS]
-        return _stacked(every.table.with_columns(pl.col(shares) * 100), _PAIRS)
-
-    shams = every.by_edit.filter(kind=SHAM)["effect"].abs().max()
+    shams = every.series.filter(of=SHAM)["value"].abs().max()
     noise = float(shams) if isinstance(shams, float) else 0.0
     first = Analysis(
         id="steps",
@@ -77,106 +66,101 @@ def over_steps(every: Steps) -> list[Analysis]:
     return [
         first,
         _section(
-            ("steps-tau", "How much the ranking changed", "Agreement of steps"),
+            every,
+            "tau",
+            ("How much the ranking changed", "Agreement of steps"),
             "How alike do two steps rank the same tokens?",
             "Kendall’s τ of each step’s ranking with that of the step before, and with that of the "
             "last, with 95 % intervals, over the same random tokens.",
-            lambda: _stacked(every.table, _TAU),
-            ("step", "Kendall’s τ"),
-            why="There is one step.",
-            line="what",
+            "Kendall’s τ",
+            "There is one step.",
             panel="",
         ),
         _section(
-            ("steps-kinds", "Kinds of words over the steps", "Kinds of words"),
+            every,
+            "kinds",
+            ("Kinds of words over the steps", "Kinds of words"),
             "Where do words of a kind stand at each step?",
-            f"Mean percentile of the {_LINES} kinds of words that moved furthest since the first "
-            "step, with 95 % intervals.",
-            kinds,
-            ("step", "percentile"),
-            measured.KINDS,
-            lambda: every.by_kind,
-            y="percentile",
-            line="words",
-            marks=(50.0,),
+            f"Mean percentile, 0 to 1, of the {_LINES} kinds of words that moved furthest since "
+            "the first step, with 95 % intervals.",
+            "percentile",
+            "Nothing to compare.",
+            marks=(0.5,),
         ),
         _section(
-            ("steps-pairs", "Pairs over the steps", "Pairs"),
+            every,
+            "pairs",
+            ("Pairs over the steps", "Pairs"),
             "How well does each step judge the pairs, how sure is it, and does length help?",
             "The share of pairs judged right, and of those in which the longer reply has the "
             "higher reward; the mean margin; the loss of training; and the temperature, above 1 "
             "where margins are too sure. Bands are 95 % intervals.",
-            judged,
-            ("step", ""),
-            why="No pairs were scored (assay watch --items=pairs.jsonl).",
-            line="what",
+            "",
+            "No pairs were scored (assay watch --items=pairs.jsonl).",
             apart="y",
         ),
         _section(
-            ("steps-probes", "What style buys over the steps", "Style"),
+            every,
+            EDIT,
+            ("What style buys over the steps", "Style"),
             "How much do edits that leave what a reply says change its reward?",
             "Mean change of the reward by an edit of the reply, in median margins, with 95 % "
             "intervals. Dotted: the largest effect of an edit that no reader sees, the noise.",
-            lambda: _furthest(every.by_edit.filter(pl.col("kind") != SHAM), "probe", "effect"),
-            ("step", "median margins"),
-            measured.PROBES,
-            lambda: every.by_edit,
-            why="No edited replies were scored (--probes).",
-            y="effect",
-            line="probe",
+            "median margins",
+            "No edited replies were scored (--probes).",
             marks=(-noise, noise),
         ),
         _section(
-            ("steps-appended", "Tokens behind replies over the steps", "Behind replies"),
+            every,
+            "behind",
+            ("Tokens behind replies over the steps", "Behind replies"),
             "Which tokens raise replies when they stand at the end?",
             "Mean effect of a token at the end of a reply, in standard deviations of the rewards, "
             "with 95 % intervals over replies.",
-            lambda: _furthest(every.by_ending, "token", "effect_sd"),
-            ("step", "effect"),
-            measured.APPENDED,
-            lambda: every.by_ending,
-            why="No token was scored behind replies (--after_items).",
-            y="effect_sd",
-            line="token",
+            "effect",
+            "No token was scored behind replies (--after_items).",
             marks=(0.0,),
         ),
     ]
 
 
 def _section(
-    named: tuple[str, str, str],
+    every: Steps,
+    of: str,
+    named: tuple[str, str],
     lead: str,
     caption: str,
-    charted: Callable[[], pl.DataFrame],
-    titles: tuple[str, str],
-    spec: Spec | None = None,
-    whole: Callable[[], pl.DataFrame] | None = None,
-    *,
-    why: str = "",
-    line: str,
+    axis: str,
+    why: str,
     **keys: Any,
 ) -> Analysis:
-    """A section of one chart over steps, of `charted`, and of the table of a specification.
+    """A section of one chart, of rows of `SERIES`: those furthest from 0, or kinds from the first.
 
-    `named` is its id, title and label; `keys` are of `charts.lines`.
+    `named` is its title and label, `why` says why there is none; `keys` are of `charts.lines`.
     """
-    id_, title, label = named
 
     def drawn(study: Study) -> Iterator[Block]:
-        shown = required(charted(), why or "Nothing to compare.")
-        shown = shown.with_columns(pl.col(line).map_elements(display.plain, pl.String))
-        shown = shown.with_columns(model=pl.lit(study.models[0]))
-        chosen = {"x": "step", "y": "value", "panel": line, "line": line, "form": "fixed"} | keys
-        band = _BAND if "ci_low" in shown.columns else ("low", "high")
-        draw = partial(lines, shown, study.names, titles, band=band, **chosen)
-        yield Picture(id_.replace("-", "_"), caption, draw)
-        if spec and whole:
-            yield from spec.rows(whole())
+        rows, size = every.series.filter(of=of).drop_nulls("value"), pl.col("value")
+        if of == "kinds":  # those with words enough for an interval
+            rows = rows.filter(pl.col("ci_low").is_not_nan())
+            size -= size.first().over("what")
+        most = rows.with_columns(size=size.abs()).group_by("what", maintain_order=True)
+        most = most.agg(pl.col("size").max()).sort("size", descending=True, maintain_order=True)
+        shown = rows.filter(pl.col("what").is_in(most["what"].head(_LINES).implode()))
+        named_ = pl.col("what").replace(_NAMES).map_elements(display.plain, pl.String)
+        shown = required(shown, why).with_columns(model=pl.lit(study.models[0]), what=named_)
+        chosen = {"panel": "what", "line": "what", "form": "fixed", "band": _BAND} | keys
+        draw = partial(lines, shown, study.names, ("step", axis), x="step", y="value", **chosen)
+        yield Picture(f"steps_{of}", caption, draw)
 
-    made = [table(spec.name, make=whole)] if spec and whole else []
+    title, label = named
     return Analysis(
-        id=id_, title=title, label=label, lead=lead, make=lambda study: made, parts=(drawn,)
+        id=f"steps-{of}", title=title, label=label, lead=lead, make=_no_tables, parts=(drawn,)
     )
+
+
+def _no_tables(study: Study) -> list[Table]:
+    return []
 
 
 def headline(every: Steps) -> str:
@@ -221,27 +205,6 @@ def _place(share: float) -> str:
     number = round(100 * share)
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number // 10 != 1 else "th"
     return f"{number}{ending}"
-
-
-def _stacked(rows: pl.DataFrame, named: Mapping[str, str]) -> pl.DataFrame:
-    """Step, what, value, low and high: a row for each number that a step has."""
-    frames = []
-    for key, name in named.items():
-        places = {"value": key, "low": f"{key}_low", "high": f"{key}_high"}
-        cells = {
-            to: pl.col(of).cast(pl.Float64) if of in rows.columns else pl.lit(None, pl.Float64)
-            for to, of in places.items()
-        }
-        frames.append(rows.select("step", what=pl.lit(name), **cells))
-    return pl.concat(frames).drop_nulls("value")
-
-
-def _furthest(rows: pl.DataFrame, name: str, by: pl.Expr | str) -> pl.DataFrame:
-    """The rows of the few values of a column in which `by` is furthest from 0 at some step."""
-    size = (pl.col(by) if isinstance(by, str) else by).abs().max()
-    most = rows.group_by(name, maintain_order=True).agg(size=size)
-    kept = most.sort("size", descending=True, maintain_order=True)[name].head(_LINES)
-    return rows.filter(pl.col(name).is_in(kept.implode()))
 
 
 _CAVEATS: Sequence[str] = (

@@ -7,7 +7,7 @@ same at every step.
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,7 +33,6 @@ PANEL, CONTROLS = 3000, 1000  # tokens
 _ENDS, _COMMON = 150, 1000  # tokens of each end of the last whole sweep; commonest words
 SHOWN = 6  # words in the chart of trajectories
 LISTED = 10  # highest, and lowest, words of a step
-ENDS = ("", "_low", "_high")  # of columns: a value, and both ends of its interval
 _EXACT = 1e-9  # rounding of a difference of shares
 _LEAST = 20  # words that are left where rarer ones are dropped
 _ID = Column("token_id", "count", dtype=pl.UInt32)
@@ -43,20 +42,15 @@ STEPS = Spec(
     (
         *(_STEP, Column("scored", help="`vocabulary` or `panel`"), Column("tokens", "count")),
         Column("tau_previous", "fixed", "τ, previous", "Kendall’s τ with the step before"),
-        *ends("fixed", "95 %, clustered by stem", "tau_previous"),
-        *(Column("tau_last", "fixed", "τ, last"), *ends("fixed", stem="tau_last")),
+        *(Column("tau_last", "fixed", "τ, last"),),
         Column("noise", "share", help="change of a word’s percentile that rounding allows"),
         Column("moved", "share", "95 % moved less", "of the controls, since the step before"),
-        *(Column("accuracy", "share", "pairs right"), *ends("share", stem="accuracy")),
-        *(Column("margin", "number"), Column("log_loss", "fixed", "log loss")),
-        *(*ends("fixed", stem="log_loss"), Column("temperature", "number")),
+        *(Column("accuracy", "share", "pairs right"), Column("margin", "number")),
+        *(Column("log_loss", "fixed", "log loss"), Column("temperature", "number")),
         Column("longer", "share", "longer preferred", "of pairs of two lengths"),
-        *ends("share", stem="longer"),
     ),
-    page="step scored tokens tau_previous tau_last noise moved accuracy margin log_loss "
-    "temperature longer",
     title="Step by step",
-    help="this table and the next five by `assay watch` alone; τ and percentiles are of the "
+    help="this table and the next three by `assay watch` alone; τ and percentiles are of the "
     "controls, a random sample of the vocabulary",
 )
 WORDS = Spec(
@@ -74,20 +68,14 @@ TURNS = Spec(
     page="previous step token before after controls further",
     title="Words that moved furthest between two steps",
 )
-KINDS = Spec(
-    "steps_kinds",
+SERIES = Spec(
+    "steps_series",
     (
-        *(_STEP, Column("list"), Column("words"), *several("count", "tokens stems")),
-        *(_SHARE.but(key="percentile", help="mean"), *ends("share", "95 %, clustered by stem")),
+        *(_STEP, Column("of", help="`tau`, `pairs`, `kinds`, `edit`, `sham` or `behind`")),
+        Column("what", help="key of `steps`, kind of words, edit, or token behind replies"),
+        Column("value", "fixed", help="of kinds of words the mean percentile, 0 to 1"),
+        *ends("fixed", "95 %, clustered by stem or prompt"),
     ),
-    title="Every kind of words",
-)
-PROBES = dataclasses.replace(
-    probes.PROBES, name="steps_probes", columns=(_STEP, *probes.PROBES.columns[1:]), page=""
-)
-APPENDED = Spec(
-    "steps_appended",
-    (_STEP, _ID, _TOKEN, Column("effect_sd", "fixed", "effect"), *ends("fixed", "95 %")),
 )
 # Name of a limit -> how the checks of it begin.
 _CHECKS = {
@@ -134,22 +122,23 @@ class Step:
         return replies(self.run, self.items, [self.model]) if known else None
 
     @cached_property
-    def of_pairs(self) -> dict[str, Any]:  # Any: cells
-        """The columns of `STEPS` from `accuracy` on; empty without pairs."""
+    def of_pairs(self) -> Mapping[str, Sequence[Any]]:  # Any: cells
+        """Columns of `STEPS` of pairs: value, and ends of its interval; empty without pairs."""
         if self.replies is None:
             return {}
         judged, every = pairs(self.replies), pairs(self.replies, every=True)
         numbers = accuracies("", judged).filter(label=ALL).row(0, named=True)
         length = lengths("", self.replies, every).row(0, named=True)
         margins, prompts = every["margin"].to_numpy(), dense_numbers(every["prompt"])
-        each = {
+        found = {
             "accuracy": [numbers[key] for key in ("accuracy", "ci_low", "ci_high")],
-            "log_loss": calibration.log_loss(margins, prompts)[:3] if len(margins) else [None] * 3,
+            "margin": [numbers["margin"]],
             "longer": [length[key] for key in ("longer_higher", "ci_low", "ci_high")],
         }
-        found = {f"{k}{end}": v for k, of in each.items() for end, v in zip(ENDS, of, strict=True)}
-        scale = calibration.temperature(margins, prompts).value if len(margins) else None
-        return found | {"margin": numbers["margin"], "temperature": scale}
+        if len(margins):
+            found["log_loss"] = [*calibration.log_loss(margins, prompts)[:3]]
+            found["temperature"] = [calibration.temperature(margins, prompts).value]
+        return found
 
     @cached_property
     def probes(self) -> pl.DataFrame | None:
@@ -275,23 +264,30 @@ class Steps:
         return np.array(most)
 
     @cached_property
+    def taus(self) -> list[dict[str, tuple[float, float, float]]]:
+        """Kendall's τ with the step before and with the last, and 95 % intervals, of each step."""
+        orders = [Order.of(row) for row in self.rewards[:, self.controls]]
+        stems, found = stem_numbers(self.tokens["token"].gather(self.controls)), []
+        for at, one in enumerate(orders):
+            others = {"tau_previous": at - 1, "tau_last": len(orders) - 1}
+            each = {name: orders[other] for name, other in others.items() if other not in (at, -1)}
+            taus = {name: tau_of(one.ranking, other.ranking) for name, other in each.items()}
+            taken = {n: pair_interval(one, each[n], stems, tau, tests=1) for n, tau in taus.items()}
+            found.append({name: estimate[:3] for name, estimate in taken.items()})
+        return found
+
+    @cached_property
     def table(self) -> pl.DataFrame:
         """The table `STEPS`."""
-        orders = [Order.of(row) for row in self.rewards[:, self.controls]]
-        stems = stem_numbers(self.tokens["token"].gather(self.controls))
         rows = []
-        for at, step in enumerate(self.steps):
-            row: dict[str, Any] = dict.fromkeys(STEPS.schema) | step.of_pairs  # Any: cells
+        for at, (step, taus) in enumerate(zip(self.steps, self.taus, strict=True)):
+            row: dict[str, Any] = dict.fromkeys(STEPS.schema)  # Any: cells
+            row |= {name: numbers[0] for name, numbers in {**taus, **step.of_pairs}.items()}
             row |= {"step": step.step, "tokens": len(step.scores), "noise": self.noise[at]}
             row["scored"] = "vocabulary" if len(step.scores) == len(self.tokens) else "panel"
             row["moved"] = float(self.moved[at, at - 1]) if at else None
-            for name, other in (("tau_previous", at - 1), ("tau_last", len(orders) - 1)):
-                if other not in (at, -1):
-                    tau = tau_of(orders[at].ranking, orders[other].ranking)
-                    found = pair_interval(orders[at], orders[other], stems, tau, tests=1)
-                    row |= {f"{name}{end}": value for end, value in zip(ENDS, found, strict=False)}
-            rows.append(row)
-        return STEPS.frame([list(row.values()) for row in rows])
+            rows.append([*row.values()])
+        return STEPS.frame(rows)
 
     @cached_property
     def before(self) -> Array:
@@ -381,31 +377,28 @@ class Steps:
         return self.steps[0].kinds(every, self.options)
 
     @cached_property
-    def by_kind(self) -> pl.DataFrame:
-        """The table `KINDS`."""
-        ids, rows = self.tokens["token_id"].to_numpy(), []
-        for names, kind in self.kinds.group_by("list", "words", maintain_order=True):
-            at, stems = np.searchsorted(ids, kind["token_id"]), dense_numbers(kind["stem"])
-            for step, row in zip(self.steps, self.percentiles[:, at], strict=True):
-                mean, counts = float(row.mean()), (kind.height, int(stems.max()) + 1)
-                found = clustered(mean, row - mean, stems, changes.LEAST_STEMS)
-                rows.append((step.step, *names, *counts, *found.within(0.0, 1.0)[:3]))
-        return KINDS.frame(rows)
-
-    @cached_property
-    def by_edit(self) -> pl.DataFrame:
-        """The table `PROBES`."""
-        known = ((s.step, s.probes) for s in self.steps)
-        every = [t.with_columns(step=pl.lit(s, pl.Int64)) for s, t in known if t is not None]
-        columns = [pl.col(key) for key in PROBES.schema]
-        return pl.concat([pl.DataFrame(schema=PROBES.schema), *(t.select(columns) for t in every)])
-
-    @cached_property
-    def by_ending(self) -> pl.DataFrame:
-        """The table `APPENDED`."""
-        known = ((s.step, s.appended) for s in self.steps)
-        each = [APPENDED.frame(t, step=s) for s, t in known if t is not None]
-        return pl.concat([APPENDED.frame([]), *each])
+    def series(self) -> pl.DataFrame:
+        """The table `SERIES`."""
+        ids, rows = self.tokens["token_id"].to_numpy(), list[Sequence[Any]]()  # Any: cells
+        kinds = [
+            (f"{source}: {words}", np.searchsorted(ids, kind["token_id"]), kind["stem"])
+            for (source, words), kind in self.kinds.group_by("list", "words", maintain_order=True)
+        ]
+        for step, taus, shares in zip(self.steps, self.taus, self.percentiles, strict=True):
+            for of, each in (("tau", taus), ("pairs", step.of_pairs)):
+                found = ((of, name, *numbers, None, None)[:5] for name, numbers in each.items())
+                rows += [(step.step, *cells) for cells in found]
+            for name, at, stems in kinds:
+                mean, numbers = float(shares[at].mean()), dense_numbers(stems)
+                found = clustered(mean, shares[at] - mean, numbers, changes.LEAST_STEMS)
+                rows.append((step.step, "kinds", name, *found.within(0.0, 1.0)[:3]))
+            if step.probes is not None:
+                edits = step.probes.select("kind", "probe", "effect", "ci_low", "ci_high")
+                rows += [(step.step, *cells) for cells in edits.rows()]
+            if step.appended is not None:
+                tokens = step.appended.select("token", "effect_sd", "ci_low", "ci_high")
+                rows += [(step.step, "behind", *cells) for cells in tokens.rows()]
+        return SERIES.frame(rows)
 
     def checks(self, at: int, limits: Limits, asked: Collection[str]) -> pl.DataFrame:
         """The limits that are `asked` of a step against the one before: `changes.CHECKS`."""
@@ -421,20 +414,16 @@ class Steps:
         summary = pl.DataFrame([(prompt, changes.CHANGE, tau, *kept)], columns, orient="row")
         ids, places = self.tokens["token_id"].to_numpy(), self.percentiles[[*sides.values()]]
         each = {side: self.steps[place] for side, place in sides.items()}
-        named = {side: pl.lit(side).alias("model") for side in sides}
-        replied = ((side, step.replies) for side, step in each.items())
-        judged = [pairs(t).with_columns(named[side]) for side, t in replied if t is not None]
-        probed = ((side, step.probes) for side, step in each.items())
-        edits = [t.with_columns(named[side]) for side, t in probed if t is not None]
-        made = changes.checks(
-            summary,
-            changes.shifts_of_kinds(self.kinds, [(prompt, ids, places[0], places[1])]),
-            [],
-            limits,
-            pl.concat(judged) if len(judged) == 2 else None,
-            "",
-            pl.concat(edits) if len(edits) == 2 else None,
-        )
+        judged = [(side, pairs(s.replies)) for side, s in each.items() if s.replies is not None]
+        edits = [(side, step.probes) for side, step in each.items() if step.probes is not None]
+        named = [
+            pl.concat(t.with_columns(model=pl.lit(side)) for side, t in tables)
+            if len(tables) == 2
+            else None
+            for tables in (judged, edits)
+        ]
+        shifts = changes.shifts_of_kinds(self.kinds, [(prompt, ids, places[0], places[1])])
+        made = changes.checks(summary, shifts, [], limits, named[0], "", named[1])
         begin = tuple(start for name in asked for start in _CHECKS.get(name, ()))
         return made.filter(pl.Series([check.startswith(begin) for check in made["check"]]))
 
@@ -447,7 +436,7 @@ class Steps:
         words = ranked["token"].str.strip_chars().to_list()
         moves = self.moves.filter(step=step.step).select("word", "before", "after")
         turn = moves.head(1).to_dicts()
-        kinds = self.by_kind.filter(step=step.step).select("list", "words", "percentile").rows()
+        kinds = self.series.filter(of="kinds", step=step.step).select("what", "value").rows()
         edits, behind = step.probes, step.appended
         numbers = ("accuracy", "margin", "log_loss", "temperature", "longer")
         said = {
@@ -455,7 +444,7 @@ class Steps:
             **{key: row[key] for key in ("scored", "tokens", "tau_previous", "tau_last", "noise")},
             "moved": turn[0] if turn else None,
             **{"top": words[::-1][:LISTED], "bottom": words[:LISTED]},
-            "kinds": {f"{source}: {words}": share for source, words, share in kinds},
+            "kinds": dict(kinds),
             **{key: row[key] for key in numbers},
             "probes": None if edits is None else dict(edits.select("probe", "effect").rows()),
             "appended": None if behind is None else behind["token"].head(LISTED).to_list(),

@@ -66,8 +66,7 @@ class Watch:
     prompt: tuple[str, str]  # id and text
     settings: WatchSettings
     asked: Sequence[str]  # names of the limits that were set
-    listed: ConversationList | None
-    probes: ConversationList | None
+    lists: Sequence[ConversationList]  # the pairs and their edits, where they are scored
     behind: Mapping[str, str]  # prompt id -> text, of prompts with a reply start
     tracker: trackers.Tracker
     known: dict[int, Step] = dataclasses.field(default_factory=dict)
@@ -100,11 +99,6 @@ class Watch:
         last = self.given.until
         return last is not None and any(s >= last and self.is_done(s) for s in self.known)
 
-    @property
-    def lists(self) -> list[ConversationList]:
-        """The pairs and their edits, where they are scored."""
-        return [each for each in (self.listed, self.probes) if each is not None]
-
     def is_whole(self, folder: Path, *, last: bool) -> bool:
         """Whether a folder is written: its files have stopped growing, and their tensors are there.
 
@@ -136,7 +130,7 @@ class Watch:
             [model] = {model for model, prompt in run.results if prompt == self.prompt[0]}
             if _complete(self.place(step, "behind")) and self.behind:
                 behind = analysis.load(self.place(step, "behind"), finished_only=True)
-            items = self.listed.name if self.listed else ""
+            items = self.lists[0].name if self.lists else ""
             self.known[step] = Step(
                 step=step, model=model, run=run, prompt=self.prompt[0], items=items, behind=behind
             )
@@ -238,12 +232,9 @@ def _opened(given: command.Given, source: str) -> Watch:
         jax.config.update("jax_platforms", "cpu")
         if jax.default_backend() != "cpu":
             raise AssayError("cpu=True: jax has started on another device; start a new process")
-    settings = WatchSettings(
-        every=given.config.every,
-        cpu=given.config.cpu,
-        limits=made(Limits, given.config.limits),
-        analyze=reporting.settings_of(given.config.analyze),
-    )
+    config = given.config
+    limits, analyze = made(Limits, config.limits), reporting.settings_of(config.analyze)
+    settings = WatchSettings(every=config.every, cpu=config.cpu, limits=limits, analyze=analyze)
     asked = [key.removeprefix("limits.") for key in keys_set(given) if key.startswith("limits.")]
     for name, flag in (("accuracy", "items"), ("probe", "probes")):
         if name in asked and not given[flag].value:
@@ -268,8 +259,7 @@ def _opened(given: command.Given, source: str) -> Watch:
         prompt=prompt,
         settings=settings,
         asked=asked,
-        listed=listed,
-        probes=inputs.probes_of(given, listed),
+        lists=[each for each in (listed, inputs.probes_of(given, listed)) if each is not None],
         behind=after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {},
         tracker=trackers.tracker(given.log, str(out)),
     )

@@ -230,7 +230,8 @@ def test_a_step_that_is_being_deleted_ends_nothing(watch, trained, monkeypatch):
 def test_a_step_that_cannot_be_scored_ends_the_command(watch, trained):
     folder = trained(100)
     (folder / "checkpoint-100" / "tokenizer.json").unlink()
-    assert "tokenizer.json" in watch(folder)[0].refusal()
+    done, lines = watch(folder)
+    assert (done.code, lines) == (2, []) and "no tokenizer.json" in done.err[-1]
 
 
 def test_a_folder_of_the_user_called_models_stays(watch, trained, tmp_path):
@@ -252,7 +253,7 @@ def test_a_step_that_is_found_late_stands_in_its_place(watch, trained, small, tm
         (200, 288),
         (300, 100),
     ]
-    in_order = watch(trained(100, 200), out=tmp_path / "other")[1]
+    in_order = watch(folder, out=tmp_path / "other")[1]
     assert lines[0]["tau_last"] is not None
     assert lines[1]["tau_previous"] == pytest.approx(in_order[1]["tau_previous"], abs=1e-4)
 
@@ -303,7 +304,7 @@ def test_pairs_edits_and_tokens_behind_replies(watch, trained, tmp_path):
         assert 0 <= line["accuracy"] <= 1 and isinstance(line["margin"], float)
         assert "unchanged" in line["probes"] and len(line["appended"]) == 10
     tables = {path.stem for path in (tmp_path / "out" / "report" / "tables").iterdir()}
-    assert {"steps", "steps_probes", "steps_appended", "steps_words", "steps_kinds"} <= tables
+    assert {"steps", "steps_series", "steps_turns", "steps_words"} <= tables
 
 
 def test_imported_steps_are_drawn(watch, source, command, tmp_path):

@@ -232,7 +232,7 @@ def test_chapters_make_every_table_and_leave_out_what_is_absent(make):
     every = make(_drifting())
     chapters = over_steps(every)
     study = compute(every.steps[-1].run, {}, AnalyzeSettings(options=OPTIONS), chapters)
-    assert {"steps", "steps_words", "steps_turns", "steps_kinds"} <= {*study.tables.files}
+    assert {"steps", "steps_words", "steps_turns", "steps_series"} <= {*study.tables.files}
     empty = {chapter.id for chapter in chapters if chapter.section(study).is_empty}
-    assert {"steps-pairs", "steps-probes", "steps-appended"} <= empty
+    assert {"steps-pairs", "steps-edit", "steps-behind"} <= empty
     assert not {"steps", "steps-tau"} & empty
