@@ -174,6 +174,8 @@ def understand(
         rules = _rules(files, decoder, head_plan)
         templates.choose(tokenizer, template)
         marked = templates.mark(tokenizer, architecture(hf))
+        if policy.template_vars:
+            ChatTemplate(tokenizer, policy).check_variables()
     has_template = bool(tokenizer.chat_template)
     pooling = "last"
     if isinstance(head_plan.config, HeadConfig):
