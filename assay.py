@@ -42,6 +42,7 @@ __all__ = [
     "serve",
     "sweep",
     "verify",
+    "watch",
 ]
 _OF_RUNS = {"open_run": "load", "Run": "Run", "RunError": "RunError"}
 
@@ -159,7 +160,7 @@ def _command(name: str) -> Callable[..., dict[str, Any]]:
 
 analyze, convert, diff, logprobs = map(_command, ("analyze", "convert", "diff", "logprobs"))
 report, score, search, sweep = map(_command, ("report", "score", "search", "sweep"))
-serve, verify = map(_command, ("serve", "verify"))
+serve, verify, watch = map(_command, ("serve", "verify", "watch"))
 
 
 def _refuse_others() -> None:

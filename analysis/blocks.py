@@ -63,12 +63,14 @@ class Picture:
       stem: file stem of the figure.
       caption: what it shows and how to read it.
       draw: the chart (`analysis.charts`), from finished tables; called once.
+      search: label of the search box `#search-<stem>` above it; "" for none.
     """
 
     kind: ClassVar[str] = "picture"
     stem: str
     caption: str
     draw: Callable[[], Any]  # Any: a chart of Altair, which only `analysis.charts` loads
+    search: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

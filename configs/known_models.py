@@ -79,8 +79,7 @@ KNOWN = MODELS | NEXT | LANGUAGE_MODELS
 
 # Reward models that benchmarks and training recipes name and that are not read -> why.
 NOT_READ = {
-    "OpenAssistant/reward-model-deberta-v3-large-v2": "an encoder: attends in both directions",
-    "llm-blender/PairRM": "an encoder, and compares two replies",
+    "llm-blender/PairRM": "compares two replies",
     "RLHFlow/pair-preference-model-LLaMA3-8B": "compares two replies",
     "gaotang/RM-R1-DeepSeek-Distilled-Qwen-14B": "writes text before it rates",
     "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle": "needs a template: --config.template_vars",

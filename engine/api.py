@@ -150,6 +150,7 @@ class RewardModel:
           token_id u32, token str, reward f32, layer_01 f32, layer_02 f32, …; best first, equal
           rewards by id. The last column equals the reward.
         """
+        self._checkpoint.expect_decoder("lens")
         plain = self._scorer
         scorer = RewardScorer.build(
             plain.graph, plain.params, plain.mesh, step_size=plain.step_size, lens=True

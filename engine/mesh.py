@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import EncoderConfig, NetworkConfig
 from engine.types import Kept, KeyValues, Updates, dimensions
 
 # Logical axis letter (engine/types.py) -> mesh axis; other axes are replicated.
@@ -42,9 +42,19 @@ def build_mesh(model: int = 1) -> Mesh:
     )
 
 
-def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
+def one_device() -> Mesh:
+    """The mesh of this process's first device alone."""
+    kinds = (AxisType.Auto, AxisType.Auto)
+    return jax.make_mesh(
+        (1, 1), ("data", "model"), axis_types=kinds, devices=jax.local_devices()[:1]
+    )
+
+
+def check_mesh(mesh: Mesh, config: NetworkConfig) -> None:
     """Raises AssayError if the axis `model` splits heads or the feed-forward unevenly."""
     model = mesh.shape["model"]
+    if model > 1 and not config.shares_prefix:
+        raise AssayError(f"mesh.model={model}; allowed of an encoder: 1")
     delta = ("delta_key_heads", "delta_value_heads")  # 0 without the gated delta rule
     for name in ("num_heads", "ffn_width", *delta):
         if getattr(config, name) % model:
@@ -54,17 +64,19 @@ def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
             )
 
 
-def with_whole_kv_heads(mesh: Mesh, config: DecoderConfig) -> DecoderConfig:
+def with_whole_kv_heads(mesh: Mesh, config: NetworkConfig) -> NetworkConfig:
     """The decoder with its key/value heads repeated until the axis `model` divides their number.
 
     A query head reads the same keys and values as before. K heads on n devices become lcm(K, n):
     4 heads on 8 devices become 8, and every device holds one of them.
     """
     heads = math.lcm(config.num_kv_heads, mesh.shape["model"])
+    if heads == config.num_kv_heads or isinstance(config, EncoderConfig):
+        return config
     return dataclasses.replace(config, num_kv_heads=heads)
 
 
-def kept_shardings(mesh: Mesh, config: DecoderConfig) -> Kept:
+def kept_shardings(mesh: Mesh, config: NetworkConfig) -> Kept:
     """Sharding of each array that is kept of a prefix."""
     positions = sharding(mesh, "LPKH")
     attention = KeyValues(keys=positions, values=positions)

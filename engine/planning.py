@@ -19,7 +19,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import parameters
 from engine.display import in_words
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import EncoderConfig, NetworkConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.scoring.batches import SHORT, largest_step, whole_length
 
@@ -64,7 +64,7 @@ class Model:
     """A model, or several that share a decoder, on a mesh: what decides how much it costs."""
 
     name: str = ""  # for messages
-    config: DecoderConfig  # of the deepest decoder
+    config: NetworkConfig  # of the deepest decoder
     heads: tuple[HeadConfig | OutputConfig, ...]  # one per model
     stored: str = "bfloat16"  # dtype of the file
     dtype: str = "float32"  # of the decoder when it computes
@@ -94,7 +94,7 @@ class Model:
         return placed
 
     @property
-    def held(self) -> DecoderConfig:
+    def held(self) -> NetworkConfig:
         """The decoder as the mesh holds it: key/value heads may be repeated."""
         return meshes.with_whole_kv_heads(self.mesh, self.config)
 
@@ -140,8 +140,9 @@ def account(model: Model, work: SweepWork) -> Account:
     rows = work.step_size or LEAST_STEP
     if model.language:
         rows = largest_step(rows, model.config.vocab_size)
-    whole = _pass_bytes(model, work.self_check, 0, whole_length(work.prefix + work.own))
-    step = max(_pass_bytes(model, rows, work.prefix, work.own), whole)
+    own = work.own if c.shares_prefix else SHORT  # an encoder's rows are whole, and as many fewer
+    whole = _pass_bytes(model, work.self_check, 0, whole_length(work.prefix + own))
+    step = max(_pass_bytes(model, rows, work.prefix, own), whole)
     # One layer more is there while the model is restored. XLA's CPU compiler widens a layer of
     # float16 at a time; of bfloat16, unless the CPU multiplies it, all at once. It copies a layer's
     # experts for the loop over their blocks.
@@ -154,7 +155,7 @@ def account(model: Model, work: SweepWork) -> Account:
     copied = widened[model.dtype] if on_cpu else 0
     return Account(
         weights=weight_bytes(model),
-        prefix=work.prefix * kept // model.model,
+        prefix=work.prefix * kept // model.model * c.shares_prefix,
         layer=4 * layer // b * copied or max(0, layer - step),
         step=step,
         process=on_cpu * process_bytes(model),
@@ -211,6 +212,8 @@ def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
         inner = (inner + (4 + b) * c.width) * c.experts_per_token // c.experts
     ffn = 4 * (1 + c.parallel) * c.width + b * c.width + inner
     logits = (4 + b) * (c.num_heads // split) * (prefix + positions)
+    if isinstance(c, EncoderConfig):  # relative positions are about twice as many as keys
+        logits *= 1 + 2 * len(c.relative)
     attention = 4 * c.width + b * (heads + 2 * shared) + logits + 4 * heads
     largest = max(ffn, attention, _delta_bytes(c, prefix + positions) // split)
     step = rows * positions * (largest + (4 * c.width if c.experts else 0))
@@ -219,7 +222,7 @@ def _pass_bytes(model: Model, rows: int, prefix: int, positions: int) -> int:
     return step
 
 
-def _delta_bytes(c: DecoderConfig, seen: int) -> int:
+def _delta_bytes(c: NetworkConfig, seen: int) -> int:
     """Bytes of activations of a position in a layer of the gated delta rule; 0 without any.
 
     Six times its queries, keys and values in float32 and eight weights of each position that it

@@ -15,6 +15,9 @@ Axis letters, used in every einsum, shape annotation and parameter's `axes`; eac
     L layers                                        Y replies of a row of several
     M models                                        Z mean and log-variance of an objective
 
+In the parameters of an encoder E is the width of its embeddings, S and T are rows of relative and
+of learned positions, and Z are token types.
+
 Letters in brackets are one dimension: `LD(NH)` has three, the last of N·H entries. Lower-case
 letters are those of the gated delta rule:
 

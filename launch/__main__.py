@@ -25,6 +25,7 @@ COMMANDS = {
     "reproduce": "Reproduce the paper, and compare number by number.",
     "verify": "Check a run: every result, hash, row and id.",
     "diff": "Say what changed between two reward models, with a verdict.",
+    "watch": "Score a reward model while it is trained, step by step.",
     "analyze": "Write the report of one or several runs.",
     "serve": "Ask reward models on a page; tokens are ranked while you watch.",
 }

@@ -8,7 +8,7 @@ import sys
 import textwrap
 
 from configs import known_models
-from engine.convert import gates, hf_families
+from engine.convert import gates, hf_encoders, hf_families
 from engine.display import aligned
 from launch.common import command
 
@@ -63,7 +63,12 @@ def _read() -> str:
         f"{', '.join(hf_families.TEXTS)}) the text is read. With every decoder and head of a "
         "reward model: sweeps, lists, text mode, search and lens."
     )
-    return "\n".join([*textwrap.wrap(decoders, 100), "Heads", *aligned([*HEAD_KINDS.items()])])
+    encoders = (
+        f"Encoders (model_type): {', '.join(hf_encoders.FAMILIES)}; with a classifier of one row "
+        "or several: sweeps, lists and text mode; no search and no lens."
+    )
+    read = [*textwrap.wrap(decoders, 100), *textwrap.wrap(encoders, 100)]
+    return "\n".join([*read, "Heads", *aligned([*HEAD_KINDS.items()])])
 
 
 def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:

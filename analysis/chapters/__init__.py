@@ -28,9 +28,12 @@ from analysis.chapters import (
 )
 from analysis.study import Analysis
 
+OVER_STEPS = "over-steps"
 # Anchor and heading of each group of the page, and its analyses. Their order is that of the page,
 # of its headlines, and in which tables are made: an analysis may read the tables of those before.
+# Those of `assay watch` are made for its steps (`chapters.steps`).
 GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
+    (OVER_STEPS, "Over the steps", ()),
     ("words", "Words", (tokens.ANALYSIS, appended.ANALYSIS, framing.ANALYSIS)),
     ("models-compared", "Models", (agreement.ANALYSIS,)),
     (

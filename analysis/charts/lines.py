@@ -29,6 +29,7 @@ def lines(
     log: bool = False,
     stepped: bool = False,
     form: str = "number",
+    apart: str = "",
 ) -> look.Chart:
     """A line for each value of a column, in a panel for each model or in one.
 
@@ -49,6 +50,7 @@ def lines(
       log: whether the horizontal axis is logarithmic.
       stepped: whether a value holds until the next one.
       form: how the table prints the numbers of `y`, as `columns.Column` has it.
+      apart: as of `look.faceted`.
     """
     keep = [key for key in (panel, line, dashed, *each) if key]
     numbers = dict(zip(("x", "y", "low", "high"), (x, y, *band), strict=False))
@@ -83,7 +85,7 @@ def lines(
         layers.append(dots.encode(tooltip=told))
     layered = alt.LayerChart(layer=layers, data=look.data(shown), width=wide, height=high)
     if panel:
-        return look.faceted(layered, every, _COLUMNS, panel)
+        return look.faceted(layered, every, _COLUMNS, panel, apart)
     return layered
 
 

@@ -31,6 +31,7 @@ def write_report(
     settings: AnalyzeSettings,
     progress: Callable[[str], None] = lambda stage: None,
     chapters: Sequence[Analysis] = CHAPTERS,
+    lede: str = "",
 ) -> pathlib.Path | epath.Path:
     """Writes index.html, figures/ and tables/ of `run` under the folder `report`.
 
@@ -47,6 +48,8 @@ def write_report(
       settings: sizes and choices.
       progress: called with the name of each stage as it starts.
       chapters: the analyses, in the order of the page.
+      lede: what the page is of, where it is of the steps of a training: it then has no first
+        screen, no explorer and no cards.
 
     Returns:
       The path of index.html.
@@ -68,12 +71,12 @@ def write_report(
         progress("figures")
         # Packing is gzip and polars, which release the interpreter to the drawing.
         with ThreadPoolExecutor(1) as beside:
-            packed = beside.submit(_packed, study)
+            packed = beside.submit(lambda: explorer.NOTHING if lede else _packed(study))
             every = pictures(block for section in sections for block in section.blocks)
             drawn = drawing.draw(every, folder / "figures", settings.formats, settings.figure_width)
             progress("page")
-            shared = {} if told else page.cards(study, sections)
-            html = page.render(study, sections, drawn, packed.result(), told, shared)
+            shared = {} if told or lede else page.cards(study, sections)
+            html = page.render(study, sections, drawn, packed.result(), told, shared, lede)
         (folder / "index.html").write_text(html, encoding="utf-8")
         card.write(folder, shared.values())
         for name, text in (verdict.files(told) if told else {}).items():

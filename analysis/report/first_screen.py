@@ -9,6 +9,7 @@ import polars as pl
 from analysis.measures.appended import APPENDED, strongest
 from analysis.study import Study
 from analysis.words import lexicons, stems
+from analysis.words.matching import words_among
 
 WORDS = 10  # At either end.
 _BEHIND = 3  # Tokens behind replies.
@@ -49,15 +50,7 @@ def questions(
 def whole_words(study: Study, model: str, common: Set[str]) -> pl.DataFrame:
     """token_id, token and word (in lower case) of a vocabulary's tokens that are whole words."""
     tokens = study.run.vocabulary(model).filter(~pl.col("is_special")).collect()
-    words = tokens.select("token_id", "token", word=stems.folded(pl.col("token")))
-    words = words.filter(pl.col("token").str.contains(stems.WORD))
-    for kept in (
-        pl.col("token").str.contains(stems.STARTS),
-        pl.col("word").is_in(sorted(common)),
-    ):
-        fewer = words.filter(kept)
-        words = fewer if fewer.height >= 2 * WORDS else words
-    return words
+    return words_among(tokens, common, 2 * WORDS)
 
 
 def _panel(study: Study, words: pl.DataFrame, model: str, prompt: str) -> dict[str, Any]:

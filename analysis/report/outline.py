@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.blocks import Block, Finding, Heading, Picture, Text, Under, pictures
-from analysis.chapters import GROUPS
+from analysis.chapters import GROUPS, OVER_STEPS
 from analysis.study import Section
 
 HEADLINES = 5  # At most.
@@ -22,6 +22,7 @@ def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
       figure or a table, and the others (`empty`).
     """
     group_of = {one.id: group for group, _, inside in GROUPS for one in inside}
+    group_of |= {s.analysis.id: OVER_STEPS for s in sections if s.analysis.id.startswith("steps")}
     made = []
     for id_, title, _ in GROUPS:
         inside = [s for s in sections if group_of.get(s.analysis.id, GROUPS[-1][0]) == id_]

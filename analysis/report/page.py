@@ -40,6 +40,7 @@ def render(
     explorer: Packed,
     verdict: Verdict | None = None,
     shared: Mapping[str, card.Card] | None = None,
+    of_steps: str = "",
 ) -> str:
     """The page as one string of HTML that loads nothing from outside.
 
@@ -50,6 +51,7 @@ def render(
       explorer: the data of the token explorer.
       verdict: that of a comparison of two models, which then takes the first screen.
       shared: its cards (`analysis.report.card`) by model, if any.
+      of_steps: the lede of the steps of a training, which then have no first screen.
     """
     filters = {
         "number": number,
@@ -69,9 +71,10 @@ def render(
     shown = few_prompts.shown(study)
     compared = [section for section in sections if verdict and section.analysis.id == "changes"]
     groups = outline.groups([section for section in sections if section not in compared])
-    unranked = verdict is not None or of_language_models(study.run)
+    unranked = verdict is not None or bool(of_steps) or of_language_models(study.run)
     return template("index.html.j2", filters, TEMPLATES).render(
-        _context(study),
+        _context(study) | ({"lede": of_steps} if of_steps else {}),
+        of_steps=of_steps,
         shown=shown,
         questions=[] if unranked else first_screen.questions(study, shown),
         hero=None if unranked else hero.story(study),

@@ -1,9 +1,11 @@
 """Tokens of a vocabulary that are words of a list, and kinds of them."""
 
+from collections.abc import Set
+
 import polars as pl
 
 from analysis.words import lexicons
-from analysis.words.stems import stems
+from analysis.words.stems import STARTS, WORD, folded, stems
 from engine.runs.schema import Columns
 
 KINDS: Columns = {
@@ -53,6 +55,19 @@ def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     second = second.with_columns(word="folded")
     columns = ["token_id", "token", *terms.columns]
     return pl.concat([first.select(columns), second.select(columns)]).sort("token_id")
+
+
+def words_among(tokens: pl.DataFrame, common: Set[str], least: int) -> pl.DataFrame:
+    """token_id, token and word (in lower case) of tokens (token_id, token) that are whole words.
+
+    Those that start a word, and of these the `common` ones, where `least` are left.
+    """
+    words = tokens.select("token_id", "token", word=folded(pl.col("token")))
+    words = words.filter(pl.col("token").str.contains(WORD))
+    for kept in (pl.col("token").str.contains(STARTS), pl.col("word").is_in(sorted(common))):
+        fewer = words.filter(kept)
+        words = fewer if fewer.height >= least else words
+    return words
 
 
 def kinds(

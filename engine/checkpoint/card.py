@@ -19,7 +19,8 @@ from etils import epath
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError, prefixed
-from engine.models.config import DecoderConfig, with_tuples
+from engine.models.config import with_tuples
+from engine.models.encoder_config import NetworkConfig, network_from_json
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import schema, storage
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
@@ -58,7 +59,7 @@ class Card:
     source: str  # hub id, or folder, that was converted
     revision: str | None  # commit of a hub id
     files: Mapping[str, str]  # source file -> hash (`convert.safetensors.TensorFiles.hashes`)
-    decoder: DecoderConfig
+    decoder: NetworkConfig  # or an encoder, which shares the field and its hashes
     head: HeadConfig | OutputConfig
     policy: TemplatePolicy
     dtypes: Mapping[str, str]  # parameter -> dtype on disk; comma-separated if layers differ
@@ -163,7 +164,7 @@ class Card:
         return cls(
             **{
                 **fields,
-                "decoder": DecoderConfig.from_json(fields["decoder"]),
+                "decoder": network_from_json(fields["decoder"]),
                 "head": head(**with_tuples(fields["head"])),
                 "policy": TemplatePolicy(**fields["policy"]),
                 "layer_hashes": tuple(fields["layer_hashes"]),
@@ -212,6 +213,11 @@ class Checkpoint:
             raise AssayError(
                 f"checkpoint {self.path}: a {mine}; allowed: a {kind} ({_TAKEN_BY[mine]} {mine}s)"
             )
+
+    def expect_decoder(self, what: str) -> None:
+        """Raises AssayError for an encoder, of which `what` is not computed."""
+        if not self.card.decoder.shares_prefix:
+            raise AssayError(f"{what}: model {self.card.slug!r} is an encoder; allowed: decoders")
 
     @functools.cached_property
     def template(self) -> ChatTemplate:

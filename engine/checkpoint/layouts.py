@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import EncoderConfig, NetworkConfig
 from engine.types import dimensions
 
 
@@ -250,12 +250,21 @@ _MTP = re.compile(r"mtp\.")
 # Buffers that hold nothing learned.
 _IGNORED = re.compile(
     r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked|(attention|attn)\.(masked_)?bias|"
-    r"original_module\..+)$"
+    r"original_module\..+)$|^([a-z]+\.)?embeddings\.(position|token_type)_ids$"
 )
+# The name of ModernBERT's norms before attention, which its first layer does not have.
+NOT_FIRST = "model.layers.{l}.attention_norm.weight"
 
 
-def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule, ...]:
-    """The rules of a decoder's parameters; of InternLM2 or Phi-3 if `keys` hold one of theirs."""
+def decoder_rules(config: NetworkConfig, keys: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """The rules of a decoder's parameters; of InternLM2 or Phi-3 if `keys` hold one of theirs.
+
+    Those of an encoder, if the config is of one.
+    """
+    if isinstance(config, EncoderConfig):
+        from engine.checkpoint.encoder_layouts import encoder_rules  # few models are encoders
+
+        return encoder_rules(config)
     if _INTERNLM2[0].key in keys:
         return _INTERNLM2
     if _QKV_PROJ.format(l=0) in keys:
@@ -274,9 +283,9 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
     return rules + _QKV_BIAS * config.qkv_bias + qk_norm * config.qk_norm
 
 
-def norm_rules(config: DecoderConfig) -> tuple[Rule, ...]:
+def norm_rules(config: NetworkConfig) -> tuple[Rule, ...]:
     """The rules of the norm between the decoder and a readout."""
-    return (NORM, NORM_BIAS) if config.norm == "layer" else (NORM,)
+    return {"layer": (NORM, NORM_BIAS), "rms": (NORM,), "none": ()}[config.norm]
 
 
 def _expert_rules(keys: Iterable[str]) -> tuple[Rule, ...]:
@@ -347,7 +356,7 @@ def plain_head(keys: Iterable[str]) -> str:
 
 
 def check_keys(
-    rules: Iterable[Rule], extra: Iterable[str], names: Mapping[str, str], config: DecoderConfig
+    rules: Iterable[Rule], extra: Iterable[str], names: Mapping[str, str], config: NetworkConfig
 ) -> None:
     """Raises AssayError unless each tensor is used, by a rule or as an `extra`.
 
@@ -368,21 +377,22 @@ def check_keys(
         raise AssayError("; ".join(problems))
 
 
-def rule_keys(rule: Rule, config: DecoderConfig) -> list[str]:
+def rule_keys(rule: Rule, config: NetworkConfig) -> list[str]:
     """Names of a rule's tensors: one per layer, one per layer and expert, or one in all."""
     layers = layers_of(rule, config) if "{l}" in rule.key else [0]
     keys = [rule.key.replace("{l}", str(layer)) for layer in layers]
-    return [key for one in keys for key in expert_keys(one, config)]
+    named = [key for one in keys for key in expert_keys(one, config)]
+    return named[1:] if config.pre_norms and rule.key == NOT_FIRST else named
 
 
-def layers_of(rule: Rule, config: DecoderConfig) -> list[int]:
+def layers_of(rule: Rule, config: NetworkConfig) -> list[int]:
     """Layers that have a rule's tensor: those of attention, of the delta rule, or all."""
     of_delta = rule.key.startswith(_DELTA)
     either = not (of_delta or rule.key.startswith(_LAYER + "self_attn."))
     return [i for i, delta in enumerate(config.deltas) if either or delta == of_delta]
 
 
-def expert_keys(key: str, config: DecoderConfig) -> list[str]:
+def expert_keys(key: str, config: NetworkConfig) -> list[str]:
     """Names of the tensors that one stack of experts is read from: one per expert, or one."""
     experts = range(config.experts if "{x}" in key else 1)
     return [key.replace("{x}", str(expert)) for expert in experts]

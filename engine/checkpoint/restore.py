@@ -20,7 +20,7 @@ from engine import mesh as meshes
 from engine.checkpoint import layouts
 from engine.checkpoint.arrays import read_block
 from engine.checkpoint.card import EMBEDDING, READOUT, Card, Checkpoint, layer_block
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import EncoderConfig, NetworkConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.models.layer import FLOAT32
 from engine.models.reward_model import RewardModels
@@ -41,7 +41,7 @@ class Parameter:
 
 
 @functools.cache
-def parameters(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[str, Parameter]:
+def parameters(config: NetworkConfig, head: HeadConfig | OutputConfig) -> dict[str, Parameter]:
     """Name on disk -> shape and axes, for every parameter of a model with one readout.
 
     Those of the layers are those of one stack, of all layers that have them.
@@ -56,7 +56,7 @@ def parameters(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[s
     return found
 
 
-def axis_sizes(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[str, int]:
+def axis_sizes(config: NetworkConfig, head: HeadConfig | OutputConfig) -> dict[str, int]:
     """Axis letter -> size, for every letter in the parameters of a model."""
     sizes = {"1": 1, **config.sizes}
     for parameter in parameters(config, head).values():
@@ -118,7 +118,7 @@ def restore(
 
 
 def abstract(
-    config: DecoderConfig,
+    config: NetworkConfig,
     heads: Sequence[HeadConfig | OutputConfig],
     mesh: Mesh,
     dtype: jnp.dtype,
@@ -181,7 +181,7 @@ class _Stack:
     Where it has more key/value heads than the file, each head of the file is repeated.
     """
 
-    def __init__(self, parameter: Variable, layout: str, config: DecoderConfig, mesh: Mesh):
+    def __init__(self, parameter: Variable, layout: str, config: NetworkConfig, mesh: Mesh):
         axes, dtype = _axes(parameter), parameter.dtype
         split, in_model = layouts.letters(layout), layouts.letters(axes).removeprefix("L")
         order = layouts.permutation(layout, in_model)
@@ -242,7 +242,7 @@ def _shares(deep: Card, shallow: Card) -> bool:
 
 
 def _abstract(
-    config: DecoderConfig,
+    config: NetworkConfig,
     heads: Sequence[HeadConfig | OutputConfig],
     dtype: jnp.dtype,
     objectives: str = "none",
@@ -254,6 +254,11 @@ def _abstract(
 
     def build() -> "RewardModels | LanguageModel":
         rewarding = [head for head in heads if isinstance(head, HeadConfig)]
+        if isinstance(config, EncoderConfig):
+            from engine.models.encoder import EncoderRewardModels  # likewise
+
+            kind = {"objectives": objectives, "platform": platform}
+            return EncoderRewardModels(config, rewarding, dtype, **kind)
         if rewarding:
             return RewardModels(
                 config, rewarding, dtype, objectives=objectives, sums=sums, platform=platform

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from engine.checkpoint import layouts
+from engine.checkpoint import encoder_layouts, layouts
 from engine.checkpoint.arrays import sha256
 from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
 from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import adapter, templates
-from engine.convert.hf_config import architecture, decoder_config
+from engine.convert.hf_config import architecture, is_encoder, network_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
 from engine.convert.hf_values import Json, integer
 from engine.convert.hub import Source
@@ -25,9 +25,9 @@ from engine.convert.readouts import HeadPlan, read_head, variant
 from engine.convert.safetensors import TensorFiles
 from engine.convert.writer import Writer
 from engine.errors import AssayError, prefixed
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import EncoderConfig, NetworkConfig
 from engine.models.heads import HeadConfig
-from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.chat_template import PAIR, ChatTemplate, TemplatePolicy
 from engine.text.template_sandbox import spelled
 from engine.text.tokenizer import load_tokenizer
 
@@ -38,7 +38,7 @@ class Conversion:
 
     files: TensorFiles
     tokenizer: PreTrainedTokenizerBase
-    decoder: DecoderConfig
+    decoder: NetworkConfig
     rules: tuple[layouts.Rule, ...]
     head_plan: HeadPlan
     policy: TemplatePolicy
@@ -157,9 +157,9 @@ def understand(
     """
     hf = source.config_json()
     with prefixed((source.base or source).folder):
-        decoder = decoder_config(hf)
+        decoder = network_config(hf)
         pad = None if hf.get("pad_token_id") is None else integer(hf, "pad_token_id")
-    if not softcap:
+    if not softcap and not isinstance(decoder, EncoderConfig):
         decoder = dataclasses.replace(decoder, attention_softcap=None)
     files = _open(source, hf, merge_dtype)
     if tensor_bytes not in (None, files.nbytes):
@@ -171,11 +171,14 @@ def understand(
         head_plan = read_head(hf, decoder, files, tokenizer, reward=reward)
         if head:
             head_plan = dataclasses.replace(head_plan, config=variant(head_plan.config, head))
-        rules = _rules(files, decoder, head_plan)
-        templates.choose(tokenizer, template)
+        templates.choose(tokenizer, template, default=PAIR if is_encoder(hf) else "")
         marked = templates.mark(tokenizer, architecture(hf))
         if policy.template_vars:
             ChatTemplate(tokenizer, policy).check_variables()
+        if isinstance(decoder, EncoderConfig):  # whose tokenizer adds its special tokens
+            policy = dataclasses.replace(policy, bos="double")
+            decoder = templates.with_separator(decoder, ChatTemplate(tokenizer, policy))
+        rules = _rules(files, decoder, head_plan)
     has_template = bool(tokenizer.chat_template)
     pooling = "last"
     if isinstance(head_plan.config, HeadConfig):
@@ -191,6 +194,8 @@ def understand(
                 f"reward is read at reward_token_id={reads_at}, which must come last"
             )
         pooling = _pooling(hf, closing, pad)
+        if isinstance(decoder, EncoderConfig):
+            pooling = decoder.pooling
     elif has_template:  # that of a base language model need not render a question
         with contextlib.nullcontext() if template else contextlib.suppress(AssayError):
             policy = _dated(hf, ChatTemplate(tokenizer, policy))
@@ -212,7 +217,15 @@ def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
         if merge_dtype != "auto":
             raise AssayError(f"merge_dtype={merge_dtype!r}; allowed without an adapter: 'auto'")
         named = hf.get("value_head_prefix")
-        return TensorFiles.open(source.folder, named if isinstance(named, str) else "")
+        names = encoder_layouts.encoder_names if is_encoder(hf) else layouts.canonical_names
+        return TensorFiles.open(
+            source.folder, named if isinstance(named, str) else "", rename=names
+        )
+    if is_encoder(hf):
+        raise AssayError(
+            f"{source.folder}: an adapter of an encoder; allowed: the merged model, by "
+            "merge_and_unload and save_pretrained"
+        )
     return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"), merge_dtype)
 
 
@@ -253,7 +266,7 @@ def _check_ids(
 
 
 def _rules(
-    files: TensorFiles, decoder: DecoderConfig, head_plan: HeadPlan
+    files: TensorFiles, decoder: NetworkConfig, head_plan: HeadPlan
 ) -> tuple[layouts.Rule, ...]:
     """The rules of all tensors; raises AssayError for names or shapes that config.json excludes."""
     keys = set(files.tensors)
@@ -286,7 +299,7 @@ def _read_block(
     digests: dict[str, bytes] = {}
     for key in dict.fromkeys(rule.key for rule in rules):
         filled = [rule for rule in rules if rule.key == key]
-        tensor = _experts(filled[0], conversion) if "{x}" in key else files.read(key)
+        tensor = _experts(filled[0], conversion) if "{x}" in key else _read_tensor(files, key)
         for rule in filled:
             array = layouts.part_of(rule, tensor, sizes)
             array = array.reshape(layouts.split_shape(rule.layout, sizes))
@@ -299,6 +312,14 @@ def _read_block(
     arrays = {rule.parameter: arrays[rule.parameter] for rule in rules}
     arrays |= head.computed if block == READOUT else {}
     return arrays, {name: digests.get(name) or sha256(array) for name, array in arrays.items()}
+
+
+def _read_tensor(files: TensorFiles, key: str) -> np.ndarray:
+    """A tensor; of the norm that ModernBERT's first layer lacks, ones: it is not applied there."""
+    if key in files.tensors or key != layouts.NOT_FIRST.format(l=0):
+        return files.read(key)
+    beside = files.tensors[key.replace("attention_norm", "ffn_norm")]
+    return np.ones(beside.shape, beside.dtype)
 
 
 def _experts(rule: layouts.Rule, conversion: Conversion) -> np.ndarray:

@@ -4,7 +4,7 @@ import difflib
 import math
 from collections.abc import Mapping
 
-from engine.convert import hf_keys
+from engine.convert import hf_encoders, hf_keys
 from engine.convert.hf_families import (
     ARCHITECTURES,
     FAMILIES,
@@ -13,12 +13,21 @@ from engine.convert.hf_families import (
     Family,
     Fields,
 )
-from engine.convert.hf_values import Json, boolean, integer, number, optional, positive, short
+from engine.convert.hf_values import (
+    MOST_LAYERS,
+    Json,
+    boolean,
+    integer,
+    number,
+    optional,
+    positive,
+    short,
+)
 from engine.errors import AssayError, malformed
 from engine.models.config import DecoderConfig, Rope
+from engine.models.encoder_config import NetworkConfig
 from engine.models.heads import OutputConfig
 
-_MOST_LAYERS = 1000
 # Attributes of a model with images that its text does not depend on.
 _IMAGES = frozenset(
     {"text_config", "vision_config", "mm_tokens_per_image", "image_token_index"}
@@ -49,6 +58,22 @@ def text_model(hf: Json) -> Json:
 
 
 @malformed("config.json")
+def network_config(hf: Json) -> NetworkConfig:
+    """Reads the decoder or the encoder from a parsed config.json; raises as `decoder_config`."""
+    if not is_encoder(hf):
+        return decoder_config(hf)
+    wanted = hf_encoders.ENCODERS[architecture(hf)]
+    if (given := hf.get("model_type")) != wanted:
+        raise AssayError(f"config.json: model_type={given!r} of an encoder; allowed: {wanted!r}")
+    return hf_encoders.encoder_config(hf, wanted)
+
+
+def is_encoder(hf: Json) -> bool:
+    """Whether config.json names a class of encoders with a classification head."""
+    return architecture(hf) in hf_encoders.ENCODERS
+
+
+@malformed("config.json")
 def decoder_config(hf: Json) -> DecoderConfig:
     """Reads the decoder from a parsed config.json.
 
@@ -68,8 +93,8 @@ def decoder_config(hf: Json) -> DecoderConfig:
 
     width, num_heads = size("hidden_size"), size("num_attention_heads")
     layers = size("num_hidden_layers")
-    if not 1 <= layers <= _MOST_LAYERS:  # before anything is built for each of them
-        raise AssayError(f"config.json: num_hidden_layers={layers}; allowed: 1 to {_MOST_LAYERS}")
+    if not 1 <= layers <= MOST_LAYERS:
+        raise AssayError(f"config.json: num_hidden_layers={layers}; allowed: 1 to {MOST_LAYERS}")
     ropes, most = _ropes(hf, family), size("max_position_embeddings")
     if ropes["rope"].kind == "longrope":  # beyond them it has other divisors; none are kept
         most = min(most, ropes["rope"].original_positions)
@@ -95,7 +120,7 @@ def is_language_model(hf: Json) -> bool:
     return architecture(hf) in LANGUAGE_MODELS
 
 
-def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
+def output_config(hf: Json, decoder: NetworkConfig) -> OutputConfig:
     """Reads a language model's output head from a parsed config.json."""
     cap = "final_logit_softcapping"
     if hf["model_type"] == "gemma2" and cap not in hf:
@@ -115,13 +140,13 @@ def architecture(hf: Json) -> str:
     """The class name in `architectures`, which must be known."""
     listed = hf.get("architectures")
     named = listed[0] if isinstance(listed, list) and len(listed) == 1 else listed
-    known = ARCHITECTURES | LANGUAGE_MODELS
+    known = ARCHITECTURES | LANGUAGE_MODELS | hf_encoders.ENCODERS
     if not isinstance(named, str) or named not in known:
         [nearest] = difflib.get_close_matches(str(named), known, 1, cutoff=0)
         raise AssayError(
             f"config.json: unknown architecture {short(named)}; the nearest that is read: "
-            f"{nearest!r}; families: {', '.join(FAMILIES)}; heads and what is not read: "
-            "docs/your-own-model.md"
+            f"{nearest!r}; families: {', '.join(FAMILIES | hf_encoders.FAMILIES)}; heads and what "
+            "is not read: docs/your-own-model.md"
         )
     return named
 

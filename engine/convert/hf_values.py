@@ -9,6 +9,7 @@ from engine.errors import AssayError
 # A parsed JSON object; Any, since its values are of any type until they are checked.
 Json = Mapping[str, Any]
 
+MOST_LAYERS = 1000  # of a model: before anything is built for each of them
 _LARGEST = 2**40  # no number in a config.json of a real model is larger
 
 

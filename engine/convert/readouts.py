@@ -15,7 +15,7 @@ from engine.convert.hf_families import REWARDS
 from engine.convert.hf_values import Json, number, positive
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import NetworkConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import schema
 from engine.text.chat_template import encode
@@ -39,7 +39,7 @@ class HeadPlan:
 
 def read_head(
     hf: Json,
-    decoder: DecoderConfig,
+    decoder: NetworkConfig,
     files: TensorFiles,
     tokenizer: PreTrainedTokenizerBase,
     *,
@@ -92,7 +92,7 @@ def _without_the_rest(plan: HeadPlan, files: TensorFiles, head: Collection[str])
 
 
 def _layers(
-    hf: Json, decoder: DecoderConfig, files: TensorFiles, kind: str, reward: str
+    hf: Json, decoder: NetworkConfig, files: TensorFiles, kind: str, reward: str
 ) -> HeadPlan:
     """One linear layer, or two with ReLU between them; the last one may have several rows."""
     rules = (*layouts.norm_rules(decoder), *layouts.PLAIN_HEADS[kind])
@@ -198,7 +198,7 @@ def _in_words(mixture: np.ndarray, labels: Sequence[str]) -> str:
     return f"{' minus '.join(chosen)}, of {len(rows)} rows"
 
 
-def _urm(decoder: DecoderConfig, files: TensorFiles) -> HeadPlan:
+def _urm(decoder: NetworkConfig, files: TensorFiles) -> HeadPlan:
     def rows(letter: str) -> int:
         keys = (rule.key for rule in layouts.URM if rule.layout[0] == letter)
         return next((_rows(files, key) for key in keys if key in files.tensors), 0)
@@ -212,7 +212,7 @@ def _urm(decoder: DecoderConfig, files: TensorFiles) -> HeadPlan:
 
 def _language(
     hf: Json,
-    decoder: DecoderConfig,
+    decoder: NetworkConfig,
     files: TensorFiles,
     tokenizer: PreTrainedTokenizerBase,
     reward: str,
@@ -274,7 +274,7 @@ def _tied_copy(head: OutputConfig, files: TensorFiles) -> set[str]:
     return {key}
 
 
-def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadPlan:
+def _gated(hf: Json, decoder: NetworkConfig, files: TensorFiles) -> HeadPlan:
     layers, normed = gates.read_gate(set(files.tensors), files.read)
     gate_width, objectives = layers[0][0].shape[1], layers[-1][0].shape[1]
     transform = layouts.TRANSFORM.key in files.tensors
@@ -320,7 +320,7 @@ def _logit_scale(files: TensorFiles) -> np.ndarray:
 
 
 # Any: fields of HeadConfig are of several types.
-def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
+def _head_config(decoder: NetworkConfig, **fields: Any) -> HeadConfig:
     return HeadConfig(
         depth=decoder.num_layers,
         width=decoder.width,

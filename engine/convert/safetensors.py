@@ -140,6 +140,21 @@ def file_names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_file()}
 
 
+def check_whole(folder: Path) -> None:
+    """Raises AssayError for a folder that is not written yet: no config, or tensors are missing.
+
+    Every header is read, and the size of every file compared with it.
+    """
+    names = file_names(folder)
+    adapter = is_adapter(names)
+    read_json(folder / (ADAPTER if adapter else "config.json"))
+    files = ["adapter_model.safetensors"] if adapter else weight_files(folder, names)
+    there = {key for name in files for key, _, _ in _header(folder, name)}
+    listed = read_json(folder / INDEX)["weight_map"] if INDEX in names else ()
+    if missing := sorted(set(listed) - there):
+        raise AssayError(f"{folder}: no tensor {missing[0]!r}, which {INDEX} names")
+
+
 def is_adapter(names: Collection[str]) -> bool:
     """Whether a folder with files of these names holds an adapter of peft and no whole model."""
     return ADAPTER in names and not {SINGLE, INDEX} & set(names)

@@ -1,10 +1,12 @@
 """A model's chat template: the folder's or the user's, up to where its class reads the reward."""
 
+import dataclasses
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
+from engine.models.encoder_config import EncoderConfig
 from engine.text.chat_template import TRL, ChatTemplate, TemplatePolicy, encode
 
 _POLICY = TemplatePolicy(bos="template", date="26 Jul 2024")  # to see what a template writes
@@ -26,11 +28,14 @@ _INSIDE = (
 )
 
 
-def choose(tokenizer: PreTrainedTokenizerBase, given: str) -> None:
+def choose(tokenizer: PreTrainedTokenizerBase, given: str, default: str = "") -> None:
     """Sets the chat template that a user gives: a file of Jinja, one of `BUILT_IN`, or of many.
 
-    "" keeps the folder's. Raises AssayError for anything else.
+    "" keeps the folder's, but for a `default`. Raises AssayError for anything else.
     """
+    if not given and default:
+        tokenizer.chat_template = default
+        return
     templates = tokenizer.chat_template
     named = templates if isinstance(templates, dict) else {}
     if given in named:
@@ -77,3 +82,24 @@ def mark(tokenizer: PreTrainedTokenizerBase, architecture: str) -> int | None:
         marked = _INSIDE.replace("MARK", repr(token)).replace("ADDED", repr(added))
         tokenizer.chat_template = marked.replace("TEMPLATE", template)
     return ids[0]
+
+
+def with_separator(config: EncoderConfig, template: ChatTemplate) -> EncoderConfig:
+    """The encoder with the id behind which its tokenizer gives ids the token type 1, if it does.
+
+    Raises AssayError for other token types than those: they could not be told from the ids.
+    """
+    if config.token_types < 2 or not template.is_pair:
+        return config
+    pair = template.tokenizer.backend_tokenizer.encode(template.probe(), _REPLY)
+    if 1 not in pair.type_ids:
+        return config
+    second = pair.type_ids.index(1)
+    separator = pair.ids[second - 1]
+    first = pair.ids.index(separator)
+    if second != first + 1 or pair.type_ids != [int(i > first) for i in range(len(pair.ids))]:
+        raise AssayError(
+            f"tokenizer {template.tokenizer.name_or_path}: token types {pair.type_ids} of a pair "
+            "of texts; allowed: 0 up to the first separator, and 1 behind it"
+        )
+    return dataclasses.replace(config, separator=separator)

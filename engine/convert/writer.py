@@ -29,7 +29,7 @@ from engine.checkpoint.card import (
 )
 from engine.checkpoint.restore import parameters
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import NetworkConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.runs import storage
 
@@ -44,7 +44,7 @@ class Writer:
     def __init__(
         self,
         destination: str | os.PathLike[str],
-        config: DecoderConfig,
+        config: NetworkConfig,
         head: HeadConfig | OutputConfig,
     ):
         self.destination, self.config, self.head = Path(destination), config, head

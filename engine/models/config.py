@@ -83,6 +83,8 @@ class DecoderConfig:
     delta_value_size: int = 0  # … and of values, …
     delta_taps: int = 0  # … and positions that the convolution before it reads
 
+    shares_prefix = True  # candidates of one prompt; an `EncoderConfig` shares none
+
     def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
         sizes += ["max_positions", *(["window"] if self.window is not None else [])]

@@ -8,11 +8,11 @@ counts as their mean.
 Padding is left out, and so are norms, rotations, softmax and heads (below 1 % for published sizes).
 """
 
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import NetworkConfig
 
 
 def matrices(
-    c: DecoderConfig, of_delta: bool = False
+    c: NetworkConfig, of_delta: bool = False
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Rows and columns of the matrices of a layer that a position passes.
 
@@ -32,14 +32,14 @@ def matrices(
     return [(c.width, columns) for columns in before], rest
 
 
-def response(config: DecoderConfig, positions: int, before: int) -> float:
+def response(config: NetworkConfig, positions: int, before: int) -> float:
     """Operations of one candidate of `positions` tokens behind `before` shared ones."""
     keys_values, rest, key = _of_position(config)
     last = positions * keys_values + rest + key * (before + positions)
     return extension(config, positions, before) * (1 - 1 / config.num_layers) + last
 
 
-def gradient(config: DecoderConfig, length: int, positions: int, before: int) -> float:
+def gradient(config: NetworkConfig, length: int, positions: int, before: int) -> float:
     """Operations of a reward and its gradient with respect to the one-hot rows of `length` tokens.
 
     `positions` are those of the reply and the suffix; `before`, those of the prefix. The backward
@@ -48,14 +48,14 @@ def gradient(config: DecoderConfig, length: int, positions: int, before: int) ->
     return 2 * response(config, positions, before) + 2 * length * config.vocab_size * config.width
 
 
-def extension(config: DecoderConfig, positions: int, before: int) -> float:
+def extension(config: NetworkConfig, positions: int, before: int) -> float:
     """Operations of appending `positions` tokens to a prefix of `before` positions."""
     keys_values, rest, key = _of_position(config)
     seen = before + (positions + 1) / 2  # on average, by a causal mask
     return config.num_layers * positions * (keys_values + rest + key * seen)
 
 
-def _of_position(config: DecoderConfig) -> tuple[float, float, float]:
+def _of_position(config: NetworkConfig) -> tuple[float, float, float]:
     """Operations of one position in a layer, the mean of all: keys and values, others, each key."""
     every = []
     for of_delta in config.deltas:

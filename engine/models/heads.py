@@ -46,7 +46,7 @@ class HeadConfig:
     gate_temperature: float = 1.0
     gate_pattern: tuple[int, ...] = ()  # the gate reads at their last occurrence in the prompt
     transform: bool = False  # a matrix mixes the objectives before the gate
-    norm: str = "rms"  # or `layer`: the final norm's kind, as in the decoder
+    norm: str = "rms"  # or `layer`: the final norm's kind, as in the decoder; `none`: encoders
 
     def __post_init__(self) -> None:
         if self.kind not in HEADS:
@@ -226,7 +226,8 @@ class Readout(nnx.Module):
 
     def __init__(self, config: HeadConfig):
         self.config = config
-        self.norm = _zeros(config, "D")
+        if config.norm != "none":
+            self.norm = _zeros(config, "D")
         if config.norm == "layer":
             self.norm_bias = _zeros(config, "D")
         self.head = HEADS[config.kind](config)
@@ -243,6 +244,8 @@ class Readout(nnx.Module):
 def final_norm(output: Any, residual: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     """The norm after the last layer; `output` is a `Readout` or the output of a language model."""
     config = output.config
+    if config.norm == "none":
+        return residual
     if config.norm == "layer":
         return layer_norm(residual, output.norm[...], output.norm_bias[...], config.rms_eps)
     return rms_norm(residual, output.norm[...], config.rms_eps, offset=config.norm_offset)

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from engine.models import delta
 from engine.models.config import DecoderConfig
+from engine.models.encoder_config import NetworkConfig
 from engine.types import dimensions
 
 Residual = Float[Array, "C T D"]
@@ -395,7 +396,7 @@ def _matrix(stack: Shaped[Array, "L X *B"], layer: Index, expert: Index) -> Shap
     return jax.lax.dynamic_slice(stack, start, (1, 1, *stack.shape[2:]))[0, 0]
 
 
-def zeros(config: DecoderConfig, axes: str, dtype: jnp.dtype) -> Param:
+def zeros(config: NetworkConfig, axes: str, dtype: jnp.dtype) -> Param:
     """A parameter of zeros that carries its axis letters; `checkpoint.restore` fills it."""
     shape = [math.prod(config.sizes[a] for a in merged) for merged in dimensions(axes)]
     return Param(jnp.zeros(shape, dtype), axes=axes)

@@ -10,6 +10,7 @@ import numpy as np
 from engine.types import Candidates, PromptIds
 
 PREFIX_MULTIPLE = 16  # of positions, to which whole sequences and prefixes are padded
+_WHOLE_MULTIPLE, _EXACT = 8, 1024  # of `whole`
 # Positions of a candidate up to which a device's step has `step_size` of them, and up to which
 # padding a few sequences further costs next to nothing.
 SHORT = 8
@@ -133,6 +134,28 @@ def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
         shared=np.full(len(ids), len(prompt.prefix), np.int32),
         last=np.full(len(ids), ids.shape[1] - 1, np.int32),
     )
+
+
+def whole(bucket: Bucket, prefix: Sequence[int]) -> Bucket:
+    """A bucket's candidates as whole conversations, for a model that shares no prefix.
+
+    They are padded to a multiple of 8 positions, unless they are many and of one length, as those
+    of a sweep are: another length costs a program.
+    """
+    own = bucket.candidates
+    lengths = own.shared + own.last + 1
+    positions = int(lengths.max())
+    if len(own) < _EXACT or lengths.min() < positions:
+        positions = -(-positions // _WHOLE_MULTIPLE) * _WHOLE_MULTIPLE
+    at, shared = np.arange(positions), own.shared[:, None]
+    places = np.clip(at - shared, 0, own.last[:, None])
+    ids = np.take_along_axis(own.ids, places, axis=1)
+    front = np.zeros(positions, np.int32)
+    front[: len(prefix)] = prefix[:positions]
+    ids = np.where(at < shared, front, np.where(at < lengths[:, None], ids, 0)).astype(np.int32)
+    none = np.zeros_like(own.shared)
+    candidates = Candidates(ids=ids, shared=none, last=(lengths - 1).astype(np.int32))
+    return dataclasses.replace(bucket, candidates=candidates)
 
 
 def _joined(lengths: np.ndarray, least: float, longest: int | None = None) -> np.ndarray:

@@ -10,7 +10,7 @@ import polars as pl
 
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError, prefixed
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import NetworkConfig
 from engine.runs import schema
 from engine.scoring.batches import SHORT, Bucket, Distinct
 from engine.scoring.rows import ContinuationRows, RewardRows, Rows, check_fits, pooling_of
@@ -90,7 +90,7 @@ class ConversationRows(RewardRows):
                 self.ids_of([row])
         return self.ids_of(rows)
 
-    def check(self, decoder: DecoderConfig) -> None:
+    def check(self, decoder: NetworkConfig) -> None:
         """Raises AssayError for the first conversation that a model cannot read, with its name."""
         for number, row in enumerate(self.distinct.first):
             ids = self.distinct.ids_behind_prefix(number)
@@ -173,7 +173,7 @@ class ConversationReplies(Rows):
         """Token ids of some conversations, up to the end of the reply."""
         return [self.replies[row].sequences([0])[0] for row in rows]
 
-    def check(self, decoder: DecoderConfig) -> None:
+    def check(self, decoder: NetworkConfig) -> None:
         """Raises AssayError for the first conversation that a model cannot read, with its name."""
         for name, reply in zip(self.names, self.replies, strict=True):
             with prefixed(name):

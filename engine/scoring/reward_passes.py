@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import NetworkConfig
 from engine.models.reward_model import RewardModels
 from engine.programs import compiled_on_all
 from engine.runs.result import SelfCheck
@@ -32,11 +32,14 @@ from engine.scoring.batches import (
     padded_length,
     rows_of_step,
     take_rows,
+    whole,
 )
 from engine.scoring.rows import RewardRows
 from engine.settings import DTYPES, check_choice
 from engine.types import Candidates, Graph, Params, Prefix, PromptIds
 
+# What candidates of a prompt share: of an encoder the ids alone.
+Shared = Prefix | tuple[int, ...]
 # Called after a step with its rows int [n] and their numbers float32 [W, n].
 OnStep = Callable[[np.ndarray, np.ndarray], object]
 
@@ -53,7 +56,7 @@ class RewardScorer:
     gated: tuple[tuple[str, ...], ...]  # per model: objectives that its gate weighs
     columns: tuple[tuple[str, ...], ...]  # column names per model; W in all
     # Compiled methods of `RewardModels`, which describes their shapes.
-    prefill_step: Callable[..., Prefix]
+    prefill_step: Callable[..., Prefix] | None  # None of an encoder, which shares no prefix
     score_step: Callable[..., jax.Array]
     plain_step: Callable[..., jax.Array]
 
@@ -73,11 +76,15 @@ class RewardScorer:
         config = model.decoder.config
         meshes.check_mesh(mesh, config)
         heads = [readout.config for readout in model.readouts]
-        prefix = Prefix(
-            key_values=meshes.kept_shardings(mesh, config),
-            gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
-        )
-        respond, plain = RewardModels.respond, RewardModels.plain
+        respond, plain = type(model).respond, type(model).plain
+        prefill, arguments, static = None, ("C",), list[bool]()  # of an encoder
+        if config.shares_prefix:
+            prefix = Prefix(
+                key_values=meshes.kept_shardings(mesh, config),
+                gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
+            )
+            prefill, arguments = compiled(RewardModels.prefill, graph, prefix), ("", "C")
+            static = [lens]
         layers = [lens_columns(head.depth) if lens else () for head in heads]
         return cls(
             graph=graph,
@@ -87,29 +94,33 @@ class RewardScorer:
             gate_patterns=tuple(head.gate_pattern for head in heads),
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=tuple((*a, *b) for a, b in zip(model.columns, layers, strict=True)),
-            prefill_step=compiled(RewardModels.prefill, graph, prefix),
-            score_step=compiled_over_data(respond, graph, mesh, ("", "C"), "WC", lens),
-            plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC", lens),
+            prefill_step=prefill,
+            score_step=compiled_over_data(respond, graph, mesh, arguments, "WC", *static),
+            plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC", *static),
         )
 
     def with_step(self, step_size: int) -> "RewardScorer":
         """The same with steps of at most this size."""
         return dataclasses.replace(self, step_size=min(step_size, self.step_size))
 
-    def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:
+    def prefill(self, prompt: PromptIds, room: int = 0) -> Shared:
         """Keys, values and gates of a prompt's prefix, padded to one of few lengths.
 
-        There are at least `room` padding positions behind it.
+        There are at least `room` padding positions behind it. Of an encoder, the prefix's ids.
         """
+        if self.prefill_step is None:
+            return prompt.prefix
         ids = padded([prompt.prefix], 1, room)[0]
         gate_at = np.array([gate_position(prompt.prefix, p) for p in self.gate_patterns], np.int32)
         return self.prefill_step(self.params, *meshes.put(self.mesh, (ids, gate_at), "P"))
 
-    def coefficients(self, prefix: Prefix) -> list[dict[str, float] | None]:
+    def coefficients(self, prefix: Shared) -> list[dict[str, float] | None]:
         """Weights of each gated model's objectives under a prompt; None for a model without a gate.
 
         The reward is the sum of the objectives times their coefficients.
         """
+        if not isinstance(prefix, Prefix):
+            return [None for _ in self.gated]
         gates = [np.asarray(gate.addressable_data(0)).tolist() for gate in prefix.gates]
         return [
             dict(zip(names, gate, strict=True)) if names else None
@@ -118,7 +129,7 @@ class RewardScorer:
 
     def rewards(
         self,
-        prefix: Prefix,
+        prefix: Shared,
         candidates: Candidates,
         advance: Callable[[int], object] = lambda candidates: None,
     ) -> np.ndarray:
@@ -126,9 +137,18 @@ class RewardScorer:
         every = np.arange(len(candidates))
         bucket = Bucket(candidates=candidates, rows=every, row_candidate=every)
         numbers = np.empty((sum(map(len, self.columns)), len(every)), np.float32)
-        step = functools.partial(self.score_step, self.params, prefix)
-        in_steps(step, [bucket], numbers, self.mesh, self.step_size, advance)
+        in_steps(*self._pass(prefix, [bucket]), numbers, self.mesh, self.step_size, advance)
         return numbers
+
+    def _pass(
+        self, prefix: Shared | None, buckets: Sequence[Bucket]
+    ) -> tuple[Callable[..., jax.Array], Sequence[Bucket]]:
+        """The compiled pass behind a prefix, and the candidates that it takes."""
+        if self.prefill_step is None:
+            ids = cast(Sequence[int], prefix or ())
+            step = functools.partial(self.score_step, self.params)
+            return step, [whole(bucket, ids) for bucket in buckets]
+        return functools.partial(self.score_step, self.params, prefix), buckets
 
     def plain_rewards(
         self, sequences: list[list[int]], read_at: Sequence[int] | None = None
@@ -150,7 +170,7 @@ class RewardScorer:
 
     def score(
         self,
-        prefix: Prefix | None,
+        prefix: Shared | None,
         rows: RewardRows,
         start: int,
         stop: int,
@@ -169,8 +189,8 @@ class RewardScorer:
             if ids is not None:
                 room = padded_length(len(ids)) - len(ids)  # few lengths: each is compiled anew
                 behind = self.prefill(PromptIds(prompt="", prefix=ids, suffix=()), room)
-            step = functools.partial(self.score_step, self.params, behind)
-            in_steps(step, buckets, numbers, self.mesh, self.step_size, advance, on_step)
+            step, taken = self._pass(behind, buckets)
+            in_steps(step, taken, numbers, self.mesh, self.step_size, advance, on_step)
         return self.by_model(numbers)
 
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
@@ -296,7 +316,7 @@ def self_check(
     )
 
 
-def tolerance_of_one(dtype: str, config: DecoderConfig) -> float:
+def tolerance_of_one(dtype: str, config: NetworkConfig) -> float:
     """Largest relative difference of two passes' rewards of a single row."""
     return tolerance(dtype, SINGLE if config.experts else LARGEST)
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress, shortened
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig
+from engine.models.encoder_config import NetworkConfig
 from engine.runs import schema
 from engine.scoring.batches import Bucket, Distinct, token_candidates
 from engine.settings import AUTO, MODES, POOLINGS, check_choice
@@ -40,12 +40,13 @@ class Pooling:
 
     # `last`, the last token id. `last_non_pad`, the last one that is no pad token, as transformers'
     # sequence classification reads it from 4.50 on. `first_pad`, one before the first pad token, as
-    # versions 4.40 to 4.50 did.
+    # versions 4.40 to 4.50 did. Of encoders, which read whole conversations: `first`, the first
+    # one, or the `mean` of all.
     kind: str = "last"
     pad: int | None = None  # id of the pad token, which the last two need
 
     def position(self, sequence: Sequence[int]) -> int:
-        """Index of the token id at which the reward of a conversation is read."""
+        """Index of the last token id that the reward of a conversation depends on."""
         if self.kind == "last" or self.pad is None:
             return len(sequence) - 1
         if self.kind == "last_non_pad":
@@ -107,7 +108,7 @@ class Rows(abc.ABC):
     def extent(self) -> tuple[int, int]:
         """Token positions of the longest conversation, and the highest token id of all."""
 
-    def check(self, decoder: DecoderConfig) -> None:
+    def check(self, decoder: NetworkConfig) -> None:
         """Raises AssayError for a conversation that a model cannot read: too long, unknown ids."""
         check_fits(*self.extent(), decoder)
 
@@ -151,12 +152,15 @@ class RewardRows(Rows):
 
     def read_at(self, ids: Sequence[int]) -> tuple[int, int]:
         """The position at which a conversation's reward is read, and the next one."""
-        return (at := self.pooling.position(ids)), at + 1
+        if self.pooling.kind == "mean":
+            return 0, len(ids)
+        at = 0 if self.pooling.kind == "first" else self.pooling.position(ids)
+        return at, at + 1
 
     @functools.cached_property
     def distinct(self) -> Distinct:
         """Every distinct conversation once, cut behind the position of its reward."""
-        if self.any_length or self.pooling.kind != "last":
+        if self.any_length or self.pooling.pad is not None:
             whole = (s[: self.pooling.position(s) + 1] for s in self._all())
             return Distinct.of(self.prompt.prefix, whole)
         ids = np.array(self.columns["token_id"], np.int32)  # all are distinct and equally long
@@ -310,8 +314,11 @@ def mode_of(checkpoint: Checkpoint, prompts: Iterable[Prompt], mode: str) -> str
 
 def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
     """Where rewards are read; `auto` is what the conversion chose for the model."""
-    check_choice("pooling", pooling, (AUTO, *POOLINGS))
     card = checkpoint.card
+    if not card.decoder.shares_prefix:
+        check_choice("pooling", pooling, (AUTO, card.pooling))
+        return Pooling(card.pooling)
+    check_choice("pooling", pooling, (AUTO, *POOLINGS))
     kind, pad = card.pooling if pooling == AUTO else pooling, card.pad_token_id
     if kind != "last" and pad is None:
         raise AssayError(
@@ -375,7 +382,7 @@ class ContinuationRows(Rows):
         return replies.buckets(0, stop - start)
 
 
-def check_fits(positions: int, highest: int, decoder: DecoderConfig) -> None:
+def check_fits(positions: int, highest: int, decoder: NetworkConfig) -> None:
     """Raises AssayError for a conversation with too many positions, or too high a token id."""
     if positions > decoder.max_positions:
         raise AssayError(

@@ -9,7 +9,7 @@ equally long, and a step is compiled in one shape, however many positions may ch
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,8 @@ class SearchObjective(Filters):
         Raises:
           AssayError: reply, prompts and filters do not fit each other or the model.
         """
-        config = checkpoint.card.decoder
+        checkpoint.expect_decoder("search")
+        config = cast(DecoderConfig, checkpoint.card.decoder)
         _check_prompts(prompts, settings.length, config)
         pooling = pooling_of(checkpoint, AUTO)
         read = [dataclasses.replace(p, suffix=pooling.suffix(p.suffix)) for p in prompts]

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
 from engine.convert.conversion import convert_model
-from engine.convert.hf_config import decoder_config, is_language_model, output_config
+from engine.convert.hf_config import is_language_model, network_config, output_config
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source, fetch
 from engine.errors import AssayError, prefixed
@@ -81,7 +81,7 @@ def convert(
     def check(source: Source) -> None:
         hf = source.config_json()
         with prefixed((source.base or source).folder):
-            decoder_config(hf)
+            network_config(hf)
         if published:
             check_config(name, hf, published)
 
@@ -121,7 +121,7 @@ def check_config(place: str, hf: Json, published: Published) -> None:
         kinds = ("a language model", "a reward model")
         mine, other = kinds if is_language_model(hf) else kinds[::-1]
         raise AssayError(f"{place}: config.json is that of {mine}; {hub_id} is {other}; {_ALLOWED}")
-    has_decoder, listed = decoder_config(hf), decoder_config(theirs)
+    has_decoder, listed = network_config(hf), network_config(theirs)
     expected = {name: getattr(listed, field) for field, name in _NAMES.items()}
     expected["vocab_size"] = published.rows
     has = {name: getattr(has_decoder, field) for field, name in _NAMES.items()}
@@ -165,7 +165,7 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
 
 def model_of_config(name: str, hf: Json, published: Published | None) -> Model:
     """What a config.json says of memory; it does not say the head, so a linear one is taken."""
-    decoder = decoder_config(hf)
+    decoder = network_config(hf)
     stored = hf.get("torch_dtype") or hf.get("dtype")
     if stored not in ("float32", "bfloat16", "float16"):
         stored = published.dtype if published else "bfloat16"

@@ -34,8 +34,11 @@ def sweep_rewards(
     load: loop.Load | None = None,
     *,
     items: Items | None = None,
+    chosen: Sequence[int] | None = None,
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`, or the replies of a list.
+
+    Of the `chosen` token ids alone where they are given; they are then the vocabulary of the run.
 
     `prompts` are texts by id; None for `items` that have prompts of their own. Lists go into
     `run/items/<name>` or `run/conversations/<name>`. Models that share a decoder share a pass;
@@ -53,9 +56,11 @@ def sweep_rewards(
     """
     if items is not None and settings.lens:
         raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
+    for checkpoint in checkpoints if settings.lens else ():
+        checkpoint.expect_decoder("lens=True")
     folder = setup.open_run(run, checkpoints, prompts, settings, mesh)
     tables = {} if items is None else setup.admit_list(folder, *items)
-    jobs = _jobs(checkpoints, prompts or {}, settings, items)
+    jobs = _jobs(checkpoints, prompts or {}, settings, items, chosen)
     if settings.mode == AUTO and items is None:
         _say_text(jobs)
 
@@ -110,6 +115,7 @@ def _jobs(
     prompts: Mapping[str, str],
     settings: SweepSettings,
     items: Items | None = None,
+    chosen: Sequence[int] | None = None,
 ) -> list[RowsJob]:
     """A job for each model under each prompt; models that share a decoder have the same rows."""
     jobs, (name, listed) = [], items[:2] if items else ("", None)
@@ -132,7 +138,7 @@ def _jobs(
                 of.append((path, modes[prompt], replies))
         else:
             for prompt, text in prompts.items():
-                vocabulary = token_rows(first, text, modes[prompt], pooling)
+                vocabulary = token_rows(first, text, modes[prompt], pooling, chosen)
                 of.append((partial(schema.scores_path, prompt=prompt), modes[prompt], vocabulary))
         for path_of, mode, rows in of:
             for checkpoint in group:

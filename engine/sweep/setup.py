@@ -203,14 +203,32 @@ def begin(
         folder.save({**of_tokenizers, **tables})
 
 
-def vocabularies(folder: RunFolder, checkpoints: Iterable[Checkpoint]) -> dict[str, pl.DataFrame]:
-    """Tokenizer hash -> vocabulary, as the run holds it, or as it is to be written."""
+def vocabularies(
+    folder: RunFolder,
+    checkpoints: Iterable[Checkpoint],
+    scored: Mapping[str, Sequence[int] | Sequence[str]] = MappingProxyType({}),
+) -> dict[str, pl.DataFrame]:
+    """Tokenizer hash -> vocabulary, as the run holds it, or as it is to be written.
+
+    `scored` are the token ids of a sweep, by tokenizer hash; of a panel the vocabulary has these
+    alone. Raises AssayError for a run of others.
+    """
     frames: dict[str, pl.DataFrame] = {}
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
-        if name not in frames:
-            read = folder.table(schema.vocab_path(name))
-            frames[name] = vocabulary_of(checkpoint) if read is None else read
+        if name in frames:
+            continue
+        read, ids = folder.table(schema.vocab_path(name)), scored.get(name, ())
+        frames[name] = vocabulary_of(checkpoint) if read is None else read
+        if name not in scored:
+            continue
+        frames[name] = frames[name].filter(pl.col("token_id").is_in(list(ids)))
+        if read is not None and not len(ids) == len(frames[name]) == len(read):
+            raise AssayError(
+                f"{folder.run}: its vocabulary is of {len(read):,} token ids, of which "
+                f"{len(frames[name]):,} are among the {len(ids):,} to be scored; allowed: another "
+                "run"
+            )
     return frames
 
 

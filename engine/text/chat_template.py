@@ -33,6 +33,15 @@ TRL = (
     "{{ messages[0]['content'] + messages[1]['content'] }}"
     "{% if not messages[1]['content'].endswith(eos_token) %}{{ eos_token }}{% endif %}"
 )
+PAIR_END = "␝"  # the sign of a group separator: ends the first of a tokenizer's pair of texts
+# How encoders read a prompt and a reply: each tokenised by itself, with the tokenizer's separators.
+PAIR = (
+    "{% if messages | map(attribute='role') | list != ['user', 'assistant'] %}{{ raise_exception("
+    "'an encoder reads a prompt and its reply; other turns need --config.template') }}{% endif %}"
+    "{% for sign in [sep_token, 'PAIR_END'] %}{% if sign and sign in messages[0]['content'] %}"
+    "{{ raise_exception(sign ~ ' ends the prompt; allowed: a prompt without it') }}{% endif %}"
+    "{% endfor %}{{ messages[0]['content'] + 'PAIR_END' + messages[1]['content'] }}"
+).replace("PAIR_END", PAIR_END)
 SYSTEM_END = "␞"  # the sign of a record separator: ends the system turn of a prompt, if it has one
 
 # Replies without a common first or last token: what their conversations have in common is text of
@@ -150,7 +159,11 @@ class ChatTemplate:
         """Token ids of rendered conversations under the BOS policy."""
         if self.policy.newlines == "trim":
             texts = [self.trimmed(text) for text in texts]
-        encoded = encode(self.tokenizer, texts, special=self.policy.bos == "double")
+        special = self.policy.bos == "double"
+        if self.is_pair:
+            parts = [text.partition(PAIR_END) for text in texts]
+            return encode(self.tokenizer, [(a, b) for a, _, b in parts], special=special)
+        encoded = encode(self.tokenizer, texts, special=special)
         if self.policy.bos not in ("none", "single"):
             return encoded
         bos = self.tokenizer.bos_token_id
@@ -201,6 +214,11 @@ class ChatTemplate:
         """Whether it is `TRL`, also with a token put behind it (`convert.templates.mark`)."""
         return TRL in self._source
 
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is `PAIR`."""
+        return self._source == PAIR
+
     def asks_date(self) -> bool:
         """Whether the template mentions the function that gives today's date."""
         return "strftime_now" in self._source
@@ -230,7 +248,7 @@ class ChatTemplate:
 
     def reply_ids(self, reply: str) -> list[int]:
         """Token ids of a reply on its own, without a space that the tokenizer puts before texts."""
-        lead, count = self._lead
+        lead, count = ("", 0) if self.is_pair else self._lead
         return self._ids(lead + reply)[count:]
 
     @functools.cached_property
@@ -291,7 +309,8 @@ class ChatTemplate:
         whole, *continued = self.texts(with_start, [variables] * len(with_start))
         ids, suffix = self.tokenise([whole])[0], around.suffix
         prefix = ids[: len(ids) - len(suffix)]
-        closed = tuple(ids[len(prefix) :]) == suffix and self.tokenizer.decode(suffix) == after
+        closed = tuple(ids[len(prefix) :]) == suffix
+        closed &= self.is_pair or self.tokenizer.decode(suffix) == after
         if closed and whole == before + reply_start + after:
             return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=suffix), None
         if (reply_start + _PROBES[0]).strip() not in continued[0]:
@@ -362,9 +381,12 @@ class ChatTemplate:
 
 
 def encode(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool = False
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str] | Sequence[tuple[str, str]],
+    *,
+    special: bool = False,
 ) -> list[list[int]]:
-    """Token ids of texts, with the `special` tokens that the tokenizer adds or without.
+    """Token ids of texts, or of pairs, with the `special` tokens that the tokenizer adds or not.
 
     Raises AssayError where a regular expression of the tokenizer gives up on a text.
     """
@@ -375,10 +397,11 @@ def encode(
         if type(error).__name__ != "PanicException":  # of Rust, which Python cannot name
             raise
         if len(texts) > 1:  # find the one
-            return [ids for text in texts for ids in encode(tokenizer, [text], special=special)]
+            alone = (texts[at : at + 1] for at in range(len(texts)))
+            return [encode(tokenizer, one, special=special)[0] for one in alone]
         raise AssayError(
             f"tokenizer {tokenizer.name_or_path}: gives up on the text that ends with "
-            f"{texts[0][-_SHOWN:]!r} ({error}); leave it out"
+            f"{texts[0][-1][-_SHOWN:]!r} ({error}); leave it out"
         ) from None
     return [encoding.ids for encoding in batch]
 

@@ -38,12 +38,15 @@ assay verify --run=runs/mine
 assay verify --run=runs/mine --rescore=16 --checkpoint=checkpoints/mine
 assay diff --before=old-model --after=new-model --run=runs/both --report=both
 assay diff --before=runs/old --after=runs/new --report=reports/both
+assay watch out/my-reward-model --items=pairs.jsonl
+assay watch out/my-reward-model --once --config.every=5
 assay analyze --run=runs/mine --report=reports/mine
 assay serve out/my-reward-model
 assay serve model-a model-b --run=runs/asked --port=8431""".splitlines()
 # Group -> its flags and settings; a section of settings by its name. All others are the command's.
 _GROUPS = {
-    "model": "checkpoint reward-of beta language_model base cache convert verify mode pooling",
+    "model": "folder checkpoint reward-of beta language_model base cache convert verify mode "
+    "pooling",
     "prompt": "prompt prompts form items column name probes word_prompts",
     "": "",
     "output": "run report out objectives lens analyze part_size",

@@ -76,6 +76,7 @@ def planned(config: ConfigDict, source: str) -> tuple[str, dict[str, Any]]:
         _row(model, room, dtype, work)
         for room in rooms
         if not any(width % room.model for width in divided)
+        and (decoder.shares_prefix or room.model == 1)
     ]
     here = DeviceRoom.of(build_mesh())
     placed = model.on(here, dtype)

@@ -16,7 +16,7 @@ from engine import display, programs
 from engine.checkpoint.card import Checkpoint
 from engine.display import aligned, counted
 from engine.errors import AssayError
-from engine.mesh import build_mesh
+from engine.mesh import build_mesh, one_device
 from engine.runs.schema import parted
 from engine.scoring.reward_passes import default_dtype
 from engine.settings import AUTO
@@ -133,9 +133,12 @@ def settings(
 def resolved(
     kind: type, config: ConfigDict, models: Sequence[Checkpoint]
 ) -> tuple[dict[str, Any], Mesh]:
-    """The fields of a settings class in a config, `auto` resolved for some models; the mesh."""
+    """The fields of a settings class in a config, `auto` resolved for some models; the mesh.
+
+    Without a setting of the mesh it is one device.
+    """
     programs.enable_cache()
-    mesh = build_mesh(config.mesh.model)
+    mesh = build_mesh(config.mesh.model) if "mesh" in config else one_device()
     chosen = given_fields(kind, config)
     if config.dtype == AUTO:
         chosen["dtype"] = default_dtype(mesh.devices.flat[0].platform, models)

@@ -27,7 +27,7 @@ from engine.checkpoint.restore import abstract
 from engine.errors import AssayError
 from engine.runs.identity import Json
 from engine.runs.result import ranges
-from engine.scoring.reward_passes import RewardScorer, check_finite
+from engine.scoring.reward_passes import RewardScorer, Shared, check_finite
 from engine.scoring.rows import RewardRows, ending_rows, reply_rows, token_rows
 from engine.search.gcg import Trace, run_search
 from engine.search.objective import SearchObjective
@@ -35,7 +35,7 @@ from engine.settings import DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.reward_jobs import check_vocabulary, load_scorer, sweep_rewards
 from engine.sweep.setup import vocabulary_of
-from engine.types import Prefix, PromptIds
+from engine.types import PromptIds
 from launch.common.command import run_lock
 from launch.common.scoring import prompt_id
 from launch.serving.desk import Desk, Job
@@ -80,7 +80,7 @@ class Model:
         """Ids of the words that a ranking begins with."""
         return common_words(self.checkpoint.tokens, FIRST)
 
-    def prefill(self, prompt: PromptIds) -> Prefix:
+    def prefill(self, prompt: PromptIds) -> Shared:
         """The prefix in one of few lengths; a sweep's is shorter, which may change last bits."""
         length = -(-len(prompt.prefix) // _ROOM) * _ROOM
         return self.detailed.prefill(prompt, room=length - len(prompt.prefix))
@@ -103,7 +103,7 @@ class Held(RewardScorer):
 
     def score(
         self,
-        prefix: Prefix | None,
+        prefix: Shared | None,
         rows: RewardRows,
         start: int,
         stop: int,

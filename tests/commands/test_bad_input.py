@@ -103,6 +103,16 @@ CASES = {
         "--config.allow={tmp}/few.txt --config.deny={tmp}/few.txt": "the filters",
         "--config.fixed=0,x": "fixed='0,x'",
     },
+    "watch": {
+        "": "--folder",
+        "{tmp}/nowhere": "--folder=['{tmp}/nowhere']",
+        "{tmp} --config.prompts=paper": "3 prompts; allowed: one",
+        "{tmp} --config.every=0": "every=0",
+        "{tmp} --config.limits.accuracy=0.5": "--config.limits.accuracy needs --items",
+        "{tmp} --log=paper": "log='paper'; allowed: trackio, wandb, tensorboard",
+        "{tmp} --once": "no step is scored",
+        "{small} --config.prompts=best": "steps of none under 'best'",
+    },
     "analyze --report={tmp}/report": {
         "": "--run is missing",
         "--run={tmp}/nowhere": "{tmp}/nowhere: not a run folder",

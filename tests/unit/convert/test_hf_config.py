@@ -357,8 +357,8 @@ REFUSED = [
     # Another class, or one under another name.
     (
         PUBLISHED,
-        {"architectures": ["BertForSequenceClassification"]},
-        r"'BertForSequenceClassification'.*'\w+ForSequenceClassification'.* llama, ",
+        {"architectures": ["AlbertForSequenceClassification"]},
+        r"'AlbertForSequenceClassification'.*'\w+ForSequenceClassification'.* llama, ",
     ),
     (PUBLISHED, {"model_type": "qwen2"}, r"model_type='qwen2' .*LlamaForSeq.* 'llama'$"),
     # Values that its decoder does not have, and attributes that nobody knows.

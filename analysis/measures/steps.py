@@ -1,0 +1,457 @@
+"""What a reward model learned over the steps of its training, from a run of each step.
+
+A panel of tokens stands for the vocabulary between two steps that scored all of it. Its controls, a
+random sample that every step scores, are what percentiles and Kendall's τ are of: so they mean the
+same at every step.
+"""
+
+import dataclasses
+import math
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from analysis.columns import Column, Spec, ends, several
+from analysis.measures import appended, changes, probes
+from analysis.measures.matched_words import trims
+from analysis.measures.pairs import ALL, accuracies, lengths, pairs, replies
+from analysis.measures.two_models import AFTER, BEFORE
+from analysis.run import Run
+from analysis.settings import Limits, Options
+from analysis.statistics import Array, calibration, ranks
+from analysis.statistics.inference import clustered
+from analysis.statistics.kendall import Order, pair_interval, tau_of
+from analysis.words import lexicons
+from analysis.words.matching import kinds, words_among
+from analysis.words.stems import dense_numbers, stem_numbers
+from engine.errors import AssayError
+
+PANEL, CONTROLS = 3000, 1000  # tokens
+_ENDS, _COMMON = 150, 1000  # tokens of each end of the last whole sweep; commonest words
+SHOWN = 6  # words in the chart of trajectories
+LISTED = 10  # highest, and lowest, words of a step
+ENDS = ("", "_low", "_high")  # of columns: a value, and both ends of its interval
+_LEAST = 20  # words that are left where rarer ones are dropped
+_ID = Column("token_id", "count", dtype=pl.UInt32)
+_STEP, _TOKEN, _SHARE = Column("step", "count"), Column("token", "token"), Column("share", "share")
+STEPS = Spec(
+    "steps",
+    (
+        *(_STEP, Column("scored", help="`vocabulary` or `panel`"), Column("tokens", "count")),
+        Column("tau_previous", "fixed", "τ, previous", "Kendall’s τ with the step before"),
+        *ends("fixed", "95 %, clustered by stem", "tau_previous"),
+        *(Column("tau_last", "fixed", "τ, last"), *ends("fixed", stem="tau_last")),
+        Column("noise", "share", help="change of a word’s percentile that rounding allows"),
+        Column("moved", "share", "95 % moved less", "of the controls, since the step before"),
+        *(Column("accuracy", "share", "pairs right"), *ends("share", stem="accuracy")),
+        *(Column("margin", "number"), Column("log_loss", "fixed", "log loss")),
+        *(*ends("fixed", stem="log_loss"), Column("temperature", "number")),
+        Column("longer", "share", "longer preferred", "of pairs of two lengths"),
+        *ends("share", stem="longer"),
+    ),
+    page="step scored tokens tau_previous tau_last noise moved accuracy margin log_loss "
+    "temperature longer",
+    title="Step by step",
+    help="this table and the next five by `assay watch` alone; τ and percentiles are of the "
+    "controls, a random sample of the vocabulary",
+)
+WORDS = Spec(
+    "steps_words",
+    (_STEP, _ID, _TOKEN, _SHARE.but(key="percentile", help="share of controls with less")),
+)
+TURNS = Spec(
+    "steps_turns",
+    (
+        *(_STEP, Column("previous", "count"), _ID, _TOKEN, Column("word")),
+        *several("share", "before after", "percentiles"),
+        Column("controls", "share", "95 % of controls moved less"),
+        Column("further", "share", help="how much further the word moved than these"),
+    ),
+    page="previous step token before after controls further",
+    title="Words that moved furthest between two steps",
+)
+KINDS = Spec(
+    "steps_kinds",
+    (
+        *(_STEP, Column("list"), Column("words"), *several("count", "tokens stems")),
+        *(_SHARE.but(key="percentile", help="mean"), *ends("share", "95 %, clustered by stem")),
+    ),
+    title="Every kind of words",
+)
+PROBES = dataclasses.replace(
+    probes.PROBES, name="steps_probes", columns=(_STEP, *probes.PROBES.columns[1:]), page=""
+)
+APPENDED = Spec(
+    "steps_appended",
+    (_STEP, _ID, _TOKEN, Column("effect_sd", "fixed", "effect"), *ends("fixed", "95 %")),
+)
+# Name of a limit -> how the checks of it begin.
+_CHECKS = {
+    "kendall": (changes.RANK_AGREEMENT,),
+    "kept": ("top ", "bottom "),
+    "words": ("largest significant",),
+    "accuracy": (changes.RIGHT,),
+    "probe": (changes.EDITED,),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of a training, and the runs that scored it."""
+
+    step: int
+    model: str  # its slug in the run
+    run: Run
+    prompt: str  # id
+    behind: Run | None = None  # the run of its sweeps behind replies, if there are any
+
+    @cached_property
+    def scores(self) -> pl.DataFrame:
+        """token_id, token, is_special and reward of every token, or of an imported list's items."""
+        if (self.model, self.prompt) in self.run.results:
+            scores = self.run.scores(models=[self.model], prompts=[self.prompt]).collect()
+            return scores.select("token_id", "token", "is_special", "reward").sort("token_id")
+        name = next(name for name, prompt in self.run.lists() if prompt == self.prompt)
+        items = self.run.items_of(self.run.items[name, self.model, self.prompt])
+        special = pl.lit(value=False)
+        return items.select(token_id="item_id", token="item", is_special=special, reward="reward")
+
+    @property
+    def noise(self) -> float:
+        """`SelfCheck.noise` of the rewards; 0 where it is not known."""
+        result = self.run.results.get((self.model, self.prompt))
+        return result.self_check.noise if result and result.self_check else 0.0
+
+    @cached_property
+    def replies(self) -> pl.DataFrame | None:
+        """What `pairs.replies` gives of the list of pairs, or None."""
+        names = self.run.conversation_lists()
+        return replies(self.run, names[0], [self.model]) if names else None
+
+    @cached_property
+    def of_pairs(self) -> dict[str, Any]:  # Any: cells
+        """The columns of `STEPS` from `accuracy` on; empty without pairs."""
+        if self.replies is None:
+            return {}
+        judged, every = pairs(self.replies), pairs(self.replies, every=True)
+        numbers = accuracies("", judged).filter(label=ALL).row(0, named=True)
+        length = lengths("", self.replies, every).row(0, named=True)
+        margins, prompts = every["margin"].to_numpy(), dense_numbers(every["prompt"])
+        each = {
+            "accuracy": [numbers[key] for key in ("accuracy", "ci_low", "ci_high")],
+            "log_loss": calibration.log_loss(margins, prompts)[:3] if len(margins) else [None] * 3,
+            "longer": [length[key] for key in ("longer_higher", "ci_low", "ci_high")],
+        }
+        found = {f"{k}{end}": v for k, of in each.items() for end, v in zip(ENDS, of, strict=True)}
+        scale = calibration.temperature(margins, prompts).value if len(margins) else None
+        return found | {"margin": numbers["margin"], "temperature": scale}
+
+    @cached_property
+    def probes(self) -> pl.DataFrame | None:
+        """The table `probes.PROBES`, or None."""
+        names = sorted({name for name, _ in self.run.probes})
+        return probes.effects(self.run, names[0], [self.model]) if names else None
+
+    @cached_property
+    def appended(self) -> pl.DataFrame | None:
+        """Every token behind replies, as `appended.tokens` gives them, or None."""
+        return appended.tokens(self.behind, self.model) if self.behind else None
+
+    def kinds(self, tokens: pl.DataFrame, options: Options) -> pl.DataFrame:
+        """Those of some tokens that are of a kind of words, as `matching.kinds` gives them."""
+        result = self.run.results.get((self.model, self.prompt))
+        trim = trims(result, options.match_trim) if result else True
+        return kinds(tokens, options.afinn, options.identity, options.categories, trim)
+
+
+def shuffled(scores: pl.DataFrame) -> Array:
+    """The token ids of a vocabulary in a fixed random order; the first are the controls."""
+    ids = scores["token_id"].to_numpy()
+    return np.random.default_rng([0, len(ids)]).permutation(ids)
+
+
+def panel(whole: Step, options: Options) -> list[int]:
+    """The ids that stand for the vocabulary, ascending: `PANEL`, or all of a smaller one.
+
+    The controls; the ends of the ranking of `whole`, a step that scored every token; the commonest
+    words; words of lists, in turn one of each kind; and further random ones.
+    """
+    scores, order = whole.scores, shuffled(whole.scores)
+    ids, rewards = scores["token_id"].to_numpy(), scores["reward"].to_numpy()
+    extremes = [ids[ranks.extremes(rewards, _ENDS, highest)] for highest in (True, False)]
+    words = words_among(scores.filter(~pl.col("is_special")), frozenset(), _LEAST)
+    try:
+        often = lexicons.frequency(options.frequency).unique("word", keep="first")
+        known = words.join(often, on="word")
+    except lexicons.NoPackage:
+        known = words.clear().with_columns(per_million=0.0)
+    known = known.sort("per_million", "token_id", descending=[True, False])
+    common = known["token_id"].head(_COMMON).to_numpy()
+    listed = whole.kinds(scores, options)
+    listed = listed[np.random.default_rng(0).permutation(len(listed))]
+    turn = pl.int_range(pl.len()).over("list", "words")
+    in_turn = listed.sort(turn, maintain_order=True)["token_id"].to_numpy()
+    every = np.concatenate([order[:CONTROLS], *extremes, common, in_turn, order])
+    return sorted([*dict.fromkeys(every.tolist())][:PANEL])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The steps of one training, ascending; the first has scored every token."""
+
+    steps: Sequence[Step]
+    options: Options
+
+    def __post_init__(self) -> None:
+        for step in self.steps:
+            known = step.scores.select("token_id", other="token")
+            both = self.tokens.join(known, on="token_id", validate="1:1")
+            there = np.isin(self.tokens["token_id"].to_numpy()[self.controls], known["token_id"])
+            if not there.all() or not both.filter(pl.col("token") != pl.col("other")).is_empty():
+                raise AssayError(
+                    f"step {step.step}: other tokens than step {self.steps[0].step}; allowed: "
+                    "steps of one training, with one tokenizer"
+                )
+
+    @cached_property
+    def tokens(self) -> pl.DataFrame:
+        """token_id, token and is_special of every token of the first step."""
+        return self.steps[0].scores.drop("reward")
+
+    @cached_property
+    def controls(self) -> Array:
+        """Places of the controls among `tokens`, ascending."""
+        chosen = np.sort(shuffled(self.tokens)[:CONTROLS])
+        return np.searchsorted(self.tokens["token_id"].to_numpy(), chosen)
+
+    @cached_property
+    def rewards(self) -> Array:
+        """Rewards of `tokens` at each step [S, N]; NaN where a step did not score one."""
+        ids = self.tokens["token_id"].to_numpy()
+        grid = np.full((len(self.steps), len(ids)), math.nan)
+        for row, step in zip(grid, self.steps, strict=True):
+            at = np.searchsorted(ids, step.scores["token_id"].to_numpy())
+            row[at] = step.scores["reward"].to_numpy()
+        return grid
+
+    @cached_property
+    def percentiles(self) -> Array:
+        """Share of the controls with a lower reward, of `tokens` at each step [S, N]."""
+        sides = np.sort(self.rewards[:, self.controls], axis=1)
+        each = [ranks.percentiles_among(*pair) for pair in zip(sides, self.rewards, strict=True)]
+        return np.where(np.isnan(self.rewards), math.nan, each)
+
+    @cached_property
+    def words(self) -> pl.DataFrame:
+        """token_id, token, word and place among `tokens` of those that are whole words."""
+        known = ~np.isnan(self.rewards).all(axis=0)
+        placed = self.tokens.with_row_index("place").filter(pl.Series(known), ~pl.col("is_special"))
+        words = words_among(placed, lexicons.common_words(self.options.frequency), _LEAST)
+        words = placed.with_columns(word="token") if words.is_empty() else words
+        found = words.select("token_id", "token", "word")
+        return found.join(placed.select("token_id", "place"), on="token_id").sort("token_id")
+
+    @cached_property
+    def of_words(self) -> Array:
+        """The percentiles of `words` [S, words]."""
+        return self.percentiles[:, self.words["place"].to_numpy()]
+
+    @cached_property
+    def noise(self) -> Array:
+        """The largest change of a word's percentile that noise alone allows, at each step [S].
+
+        It is the share of the controls whose reward is within `Step.noise` of the word's.
+        """
+        most = []
+        for step, row in zip(self.steps, self.rewards, strict=True):
+            rewards, side = row[self.words["place"].to_numpy()], np.sort(row[self.controls])
+            near = [np.searchsorted(side, rewards + sign * step.noise) for sign in (1, -1)]
+            most.append(max(1, int((near[0] - near[1]).max())) / len(side))
+        return np.array(most)
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """The table `STEPS`."""
+        orders = [Order.of(row) for row in self.rewards[:, self.controls]]
+        stems = stem_numbers(self.tokens["token"].gather(self.controls))
+        rows = []
+        for at, step in enumerate(self.steps):
+            row: dict[str, Any] = dict.fromkeys(STEPS.schema) | step.of_pairs  # Any: cells
+            row |= {"step": step.step, "tokens": len(step.scores), "noise": self.noise[at]}
+            row["scored"] = "vocabulary" if len(step.scores) == len(self.tokens) else "panel"
+            row["moved"] = float(self.moved[at, at - 1]) if at else None
+            for name, other in (("tau_previous", at - 1), ("tau_last", len(orders) - 1)):
+                if other not in (at, -1):
+                    tau = tau_of(orders[at].ranking, orders[other].ranking)
+                    found = pair_interval(orders[at], orders[other], stems, tau, tests=1)
+                    row |= {f"{name}{end}": value for end, value in zip(ENDS, found, strict=False)}
+            rows.append(row)
+        return STEPS.frame([list(row.values()) for row in rows])
+
+    @cached_property
+    def before(self) -> Array:
+        """Place of the step before each at which a word was last scored [S - 1, words]; else -1."""
+        scored = ~np.isnan(self.of_words)
+        steps = np.where(scored, np.arange(len(self.steps))[:, None], -1)
+        return np.maximum.accumulate(steps, axis=0)[:-1]
+
+    @cached_property
+    def moved(self) -> Array:
+        """What 95 % of the controls moved less than, between each two steps [S, S]."""
+        rows = self.percentiles[:, self.controls]
+        return np.array([np.quantile(np.abs(rows - row), 0.95, axis=1) for row in rows])
+
+    @cached_property
+    def shifts(self) -> Array:
+        """How far `words` moved since the step `before` [S - 1, words]; 0 where within noise."""
+        shift = np.zeros(self.before.shape)
+        for at, before in enumerate(self.before, 1):
+            from_ = np.take_along_axis(self.of_words, np.maximum(before, 0)[None], axis=0)[0]
+            by = np.nan_to_num(np.abs(self.of_words[at] - from_))
+            noise = np.maximum(self.noise[at], self.noise[before])
+            shift[at - 1] = np.where((before >= 0) & (by > noise), by, 0.0)
+        return shift
+
+    @cached_property
+    def settled(self) -> int:
+        """The step since which no word moved by more than noise; the last where one just has."""
+        moving = np.flatnonzero(self.shifts.any(axis=1))
+        return self.steps[moving[-1] + 1 if len(moving) else 0].step
+
+    @cached_property
+    def turns(self) -> pl.DataFrame:
+        """The table `TURNS`: of each word, where it moved furthest beyond the controls.
+
+        The furthest for each step that lies between comes first.
+        """
+        frames, numbers = [TURNS.frame([])], np.array([step.step for step in self.steps])
+        rates = [pl.Series([], dtype=pl.Float64)]
+        for at, (shift, before) in enumerate(zip(self.shifts, self.before, strict=True), 1):
+            controls = self.moved[at][before]
+            after, further = self.of_words[at], shift - controls
+            named = {"previous": numbers[before], "after": after, "controls": controls}
+            named["before"] = np.take_along_axis(self.of_words, before[None], axis=0)[0]
+            found = self.words.with_columns(**named, further=further, rate=further / (at - before))
+            found = found.filter(further > 0)
+            rates.append(found["rate"])
+            frames.append(TURNS.frame(found, step=self.steps[at].step))
+        every = pl.concat(frames).with_columns(rate=pl.concat(rates))
+        order = ("rate", "step", "token_id")
+        every = every.sort(order, descending=[True, False, False]).drop("rate")
+        return every.unique("word", keep="first", maintain_order=True)
+
+    def shown(self, count: int) -> pl.DataFrame:
+        """`words` that moved most: half of them abruptly, half from the first step to the last.
+
+        The latter are words that every step scored.
+        """
+        gone = np.isnan(self.of_words).any(axis=0)
+        by = np.where(gone, -1.0, np.abs(self.of_words[-1] - self.of_words[0]))
+        whole = self.words.with_columns(by=by).sort("by", "token_id", descending=[True, False])
+        columns = ("token_id", "token", "word")
+        both = [self.turns.head(count // 2).select(columns), whole.select(columns)]
+        return pl.concat(both).unique("word", keep="first", maintain_order=True).head(count)
+
+    def trajectories(self) -> pl.DataFrame:
+        """The table `WORDS`: tokens of the panel behind the last step, by step and id."""
+        ids = self.steps[-1].scores["token_id"].to_list()
+        ids = panel(self.steps[-1], self.options) if len(ids) > PANEL else ids
+        ids = [*ids, *self.shown(SHOWN)["token_id"]]
+        kept = self.tokens.with_row_index("place").filter(pl.col("token_id").is_in(ids))
+        at = kept["place"].to_numpy()
+        frames = [
+            WORDS.frame(kept.with_columns(percentile=row[at]), step=step.step)
+            for step, row in zip(self.steps, self.percentiles, strict=True)
+        ]
+        return pl.concat(frames).filter(pl.col("percentile").is_not_nan())
+
+    @cached_property
+    def kinds(self) -> pl.DataFrame:
+        """Tokens of each kind of words that every step scored."""
+        every = self.tokens.filter(pl.Series(~np.isnan(self.rewards).any(axis=0)))
+        return self.steps[0].kinds(every, self.options)
+
+    @cached_property
+    def by_kind(self) -> pl.DataFrame:
+        """The table `KINDS`."""
+        ids, rows = self.tokens["token_id"].to_numpy(), []
+        for names, kind in self.kinds.group_by("list", "words", maintain_order=True):
+            at, stems = np.searchsorted(ids, kind["token_id"]), dense_numbers(kind["stem"])
+            for step, row in zip(self.steps, self.percentiles[:, at], strict=True):
+                mean, counts = float(row.mean()), (kind.height, int(stems.max()) + 1)
+                found = clustered(mean, row - mean, stems, changes.LEAST_STEMS)
+                rows.append((step.step, *names, *counts, *found.within(0.0, 1.0)[:3]))
+        return KINDS.frame(rows)
+
+    @cached_property
+    def by_edit(self) -> pl.DataFrame:
+        """The table `PROBES`."""
+        known = ((s.step, s.probes) for s in self.steps)
+        every = [t.with_columns(step=pl.lit(s, pl.Int64)) for s, t in known if t is not None]
+        columns = [pl.col(key) for key in PROBES.schema]
+        return pl.concat([pl.DataFrame(schema=PROBES.schema), *(t.select(columns) for t in every)])
+
+    @cached_property
+    def by_ending(self) -> pl.DataFrame:
+        """The table `APPENDED`."""
+        known = ((s.step, s.appended) for s in self.steps)
+        each = [APPENDED.frame(t, step=s) for s, t in known if t is not None]
+        return pl.concat([APPENDED.frame([]), *each])
+
+    def checks(self, at: int, limits: Limits, asked: Collection[str]) -> pl.DataFrame:
+        """The limits that are `asked` of a step against the one before: `changes.CHECKS`."""
+        sides = {BEFORE: max(at - 1, 0), AFTER: at}
+        rows, prompt = self.rewards[[*sides.values()]], self.steps[at].prompt
+        both = rows[:, ~np.isnan(rows).any(axis=0)]
+        if "kept" in asked:
+            limits.check_ends(prompt, both.shape[1])
+        size = min(limits.ends, both.shape[1])
+        kept = [ranks.end_overlap(both[0], both[1], size, top) / size for top in (True, False)]
+        tau = self.table["tau_previous"][at] if at else 1.0
+        columns = ("prompt", "of", "kendall", "top_kept", "bottom_kept")
+        summary = pl.DataFrame([(prompt, changes.CHANGE, tau, *kept)], columns, orient="row")
+        ids, places = self.tokens["token_id"].to_numpy(), self.percentiles[[*sides.values()]]
+        each = {side: self.steps[place] for side, place in sides.items()}
+        named = {side: pl.lit(side).alias("model") for side in sides}
+        replied = ((side, step.replies) for side, step in each.items())
+        judged = [pairs(t).with_columns(named[side]) for side, t in replied if t is not None]
+        probed = ((side, step.probes) for side, step in each.items())
+        edits = [t.with_columns(named[side]) for side, t in probed if t is not None]
+        made = changes.checks(
+            summary,
+            changes.shifts_of_kinds(self.kinds, [(prompt, ids, places[0], places[1])]),
+            [],
+            limits,
+            pl.concat(judged) if len(judged) == 2 else None,
+            "",
+            pl.concat(edits) if len(edits) == 2 else None,
+        )
+        begin = tuple(start for name in asked for start in _CHECKS.get(name, ()))
+        return made.filter(pl.Series([check.startswith(begin) for check in made["check"]]))
+
+    def record(self, at: int, checks: pl.DataFrame) -> dict[str, Any]:  # Any: what JSON holds
+        """A step as `watch.jsonl` has it (docs/watch.md)."""
+        step, row = self.steps[at], self.table.row(at, named=True)
+        rewards = step.scores.select("token_id", "reward")
+        ranked = self.words.join(rewards, on="token_id").sort("reward", "token_id")
+        ranked = ranked.unique("word", keep="last", maintain_order=True)
+        words = ranked["token"].str.strip_chars().to_list()
+        turn = self.turns.filter(step=step.step).select("word", "before", "after").to_dicts()
+        kinds = self.by_kind.filter(step=step.step).select("list", "words", "percentile").rows()
+        edits, behind = step.probes, step.appended
+        numbers = ("accuracy", "margin", "log_loss", "temperature", "longer")
+        said = {
+            **{"step": step.step, "model": step.model, "prompt": step.prompt},
+            **{key: row[key] for key in ("scored", "tokens", "tau_previous", "tau_last", "noise")},
+            "moved": turn[0] if turn else None,
+            **{"top": words[::-1][:LISTED], "bottom": words[:LISTED]},
+            "kinds": {f"{source}: {words}": share for source, words, share in kinds},
+            **{key: row[key] for key in numbers},
+            "probes": None if edits is None else dict(edits.select("probe", "effect").rows()),
+            "appended": None if behind is None else behind["token"].head(LISTED).to_list(),
+            "limits": checks.drop("prompt", "noise").fill_nan(None).to_dicts(),
+        }
+        return {key: None if value != value else value for key, value in said.items()}

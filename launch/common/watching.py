@@ -1,0 +1,349 @@
+"""The steps of a training: found as a trainer saves them, scored, and put on one page."""
+
+import dataclasses
+import json
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from etils import epath
+
+import analysis
+from analysis import report
+from analysis.chapters.steps import headline, lede, over_steps
+from analysis.measures.steps import Step, Steps, panel
+from analysis.report.folder import check_target
+from analysis.run import Run
+from analysis.settings import AnalyzeSettings, Limits
+from configs import known_models
+from engine.checkpoint.card import REWARD, Checkpoint
+from engine.convert.safetensors import check_whole
+from engine.display import counted
+from engine.errors import AssayError
+from engine.lists.files import ConversationList, read_pairs
+from engine.runs import schema, storage
+from engine.runs.folder import RunFolder
+from engine.settings import SweepSettings, check_integer, check_switch, setting
+from engine.sources.resolve import name_of
+from engine.sweep.reward_jobs import sweep_rewards
+from launch.common import after, command, inputs, reporting, scoring, sources, trackers
+from launch.common.config import keys_set, made
+from launch.common.text import say
+
+_FOLDER = re.compile(r"checkpoint-(\d+)|global_step(\d+)_hf")
+_SERIES = re.compile(r"(.+)-step-(\d+)")  # a model that `import_scores` made of a column
+_LOOK_S = 1.0  # between two looks at a folder
+_QUIET_S = 60.0  # files that are older are no longer written
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WatchSettings:
+    """What `assay watch` takes beside the settings of a sweep."""
+
+    every: int = setting("Score the whole vocabulary at every k-th step; between them a panel.", 10)
+    cpu: bool = setting("Score on the CPU, and leave accelerators to the training.", False)
+    limits: Limits = setting("Limits that steps must hold; only those that are set are checked.")
+    analyze: AnalyzeSettings = setting("Settings of the page", like="assay analyze")
+
+    def __post_init__(self) -> None:
+        check_integer("every", self.every, 1)
+        check_switch("cpu", self.cpu)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Watch:
+    """What is watched and how, and what is known of its steps."""
+
+    given: command.Given
+    source: Path
+    out: epath.Path
+    prompt: tuple[str, str]  # id and text
+    settings: WatchSettings
+    asked: Sequence[str]  # names of the limits that were set
+    listed: ConversationList | None
+    probes: ConversationList | None
+    behind: Mapping[str, str]  # prompt id -> text, of prompts with a reply start
+    tracker: trackers.Tracker
+    known: dict[int, Step] = dataclasses.field(default_factory=dict)
+    looks: dict[Path, object] = dataclasses.field(default_factory=dict)  # folder -> its files
+    left_out: set[int] = dataclasses.field(default_factory=set)  # steps that cannot be scored
+
+    def place(self, step: int, kind: str = "steps") -> epath.Path:
+        """Run folder of a step."""
+        return self.out / kind / str(step)
+
+    def found(self) -> dict[int, Path]:
+        """Step -> the folder that the trainer saved, ascending, of steps that are not done."""
+        names = ((_FOLDER.fullmatch(path.name), path) for path in self.source.iterdir())
+        each = {int(match[1] or match[2]): path for match, path in names if match}
+        return {
+            step: each[step]
+            for step in sorted(each)
+            if step not in self.left_out and not self.is_done(step)
+        }
+
+    def is_done(self, step: int) -> bool:
+        """Whether the runs of a step hold all that is asked."""
+        done = _complete(self.place(step)) | _complete(self.place(step, "behind"))
+        lists = [f"{schema.CONVERSATIONS_DIR}/{each.name}/" for each in self.lists]
+        prompts = [f"/prompt={prompt}" for prompt in (self.prompt[0], *self.behind)]
+        wanted = [any(path.startswith(name) for path in done) for name in lists]
+        return all([*wanted, *(any(path.endswith(p) for path in done) for p in prompts)])
+
+    @property
+    def lists(self) -> list[ConversationList]:
+        """The pairs and their edits, where they are scored."""
+        return [each for each in (self.listed, self.probes) if each is not None]
+
+    def is_whole(self, folder: Path, *, last: bool) -> bool:
+        """Whether a folder is written: its files have stopped growing, and their tensors are there.
+
+        `last`: say why it is not, and look no more, where its files have stopped growing.
+        """
+        try:
+            stats = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
+            state = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+            before, self.looks[folder] = self.looks.get(folder), state
+            youngest = max((stat.st_mtime for stat in stats.values()), default=time.time())
+            if state != before and time.time() - youngest < _QUIET_S:
+                return False
+            check_whole(folder)
+        except (AssayError, FileNotFoundError) as error:
+            if not folder.is_dir() or last:
+                self.leave_out(folder, "deleted meanwhile" if not folder.is_dir() else str(error))
+            return False
+        return True
+
+    def leave_out(self, folder: Path, why: str) -> None:
+        """Says that a step is not scored."""
+        match = _FOLDER.fullmatch(folder.name)
+        assert match is not None  # as `found` gives it
+        self.left_out.add(int(match[1] or match[2]))
+        say(f"{folder.name}: {why}; skipped")
+
+    def read(self) -> None:
+        """Opens the runs of steps that are scored."""
+        kept = self.out / "steps"
+        for name in storage.names(kept) if storage.exists(kept) else ():
+            step = int(name) if name.isdigit() else -1
+            path = f"/prompt={self.prompt[0]}"
+            if step in self.known or not any(p.endswith(path) for p in _complete(kept / name)):
+                continue
+            run = analysis.load(kept / name, finished_only=True)
+            [model] = {model for model, prompt in run.results if prompt == self.prompt[0]}
+            behind = _complete(self.place(step, "behind"))
+            extra = (
+                analysis.load(self.place(step, "behind"), finished_only=True) if behind else None
+            )
+            self.known[step] = Step(
+                step=step, model=model, run=run, prompt=self.prompt[0], behind=extra
+            )
+        self.known = dict(sorted(self.known.items()))
+
+    def score(self, step: int, folder: Path) -> None:
+        """Converts the model of a step, and computes what is missing of its runs."""
+        [model] = sources.opened([str(folder)], self.given.config, self.given.config.verify)
+        model.expect(REWARD)
+        settings, mesh = scoring.settings(SweepSettings, self.given.config, [model])
+        run = str(self.place(step))
+        where = (run, settings, mesh)
+        prompts = dict([self.prompt])
+        chosen = self.chosen(step, model)
+        with command.run_lock("watch", run):
+            sweep_rewards([model], prompts, *where, chosen=chosen)
+            texts = "text" if settings.mode == "auto" else settings.mode
+            worded = (run, dataclasses.replace(settings, mode=texts), mesh)
+            for listed in self.lists:
+                inputs.check_rendering([model], listed)
+                sweep_rewards([model], None, *worded, items=listed[:3])
+        if self.behind:
+            place = str(self.place(step, "behind"))
+            fitting = after.fitting([model], self.behind, settings.mode, settings.pooling)
+            with command.run_lock("watch", place):
+                panelled = chosen or self.panel(step)
+                sweep_rewards([model], fitting, place, settings, mesh, chosen=panelled)
+
+    def chosen(self, step: int, model: Checkpoint) -> list[int] | None:
+        """The token ids that a step scores; None for the whole vocabulary.
+
+        A step that was begun goes on with its own.
+        """
+        if storage.is_file(self.place(step) / schema.RUN):
+            folder = RunFolder.read(self.place(step))
+            table = folder.table(schema.vocab_path(model.card.tokenizer_hash))
+            if table is not None:
+                ids: list[int] = table["token_id"].sort().to_list()
+                return None if len(ids) == len(model.token_ids) else ids
+        return self.panel(step) if len(self.known) % self.settings.every else None
+
+    def panel(self, step: int) -> list[int]:
+        """The panel behind the last step that scored the whole vocabulary."""
+        self.read()
+        size = max(known.scores.height for known in self.known.values())
+        whole = [s for s in self.known.values() if s.scores.height == size and s.step <= step]
+        return panel((whole or [*self.known.values()])[-1], self.settings.analyze.options)
+
+    # Any: what JSON holds.
+    def write(self) -> tuple[str, list[dict[str, Any]]]:
+        """Writes watch.jsonl and the page; returns what they say, and the lines of watch.jsonl."""
+        every = Steps(steps=[*self.known.values()], options=self.settings.analyze.options)
+        records = [
+            every.record(at, every.checks(at, self.settings.limits, self.asked))
+            for at in range(len(self.known))
+        ]
+        lines = "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
+        storage.write_atomic(self.out / "watch.jsonl", lines.encode())
+        report.write_report(
+            every.steps[-1].run,
+            self.out / "report",
+            reporting.metadata(),
+            self.settings.analyze,
+            chapters=over_steps(every),
+            lede=lede(every, str(self.source), self.prompt[1]),
+        )
+        return headline(every), records
+
+
+def watched(given: command.Given) -> command.CommandResult:
+    """Flags -> settings -> steps, as they are found -> one page."""
+    [source] = command.paths(given, "folder") if len(given.folder) == 1 else [""]
+    watch = _opened(given, source)
+    if storage.is_file(storage.path_of(source) / schema.RUN):
+        watch.known = _imported(analysis.load(source), watch.prompt[0])
+    else:
+        with command.run_lock("watch", str(watch.out), wait=given.wait):
+            _follow(watch)
+    if not watch.known:
+        raise AssayError(f"{source}: no step is scored; allowed: folders checkpoint-<step>")
+    said, records = watch.write()
+    page = watch.out / "report" / "index.html"
+    failed = {record["step"]: names for record in records if (names := _broken(record))}
+    lines = [f"step {step} breaks a limit: {', '.join(names)}" for step, names in failed.items()]
+    text = "\n".join([*lines, said, f"{page}: {counted(len(records), 'step')}"])
+    facts = {"page": str(page), "steps": str(watch.out / "watch.jsonl"), "broken": failed}
+    return command.CommandResult(text, lambda: facts, exit_status=int(bool(failed)))
+
+
+def _opened(given: command.Given, source: str) -> Watch:
+    """Checks all flags; nothing is written."""
+    if not source or not Path(source).is_dir():
+        raise AssayError(f"--folder={given.folder}; allowed: one folder, in which a trainer writes")
+    if given.config.cpu:
+        jax.config.update("jax_platforms", "cpu")
+        if jax.default_backend() != "cpu":
+            raise AssayError("cpu=True: jax has started on another device; start a new process")
+    settings = WatchSettings(
+        every=given.config.every,
+        cpu=given.config.cpu,
+        limits=made(Limits, given.config.limits),
+        analyze=reporting.settings_of(given.config.analyze),
+    )
+    asked = [key.removeprefix("limits.") for key in keys_set(given) if key.startswith("limits.")]
+    for name, flag in (("accuracy", "items"), ("probe", "probes")):
+        if name in asked and not given[flag].value:
+            raise AssayError(f"--config.limits.{name} needs --{flag}")
+    prompts = scoring.prompts(given)
+    if len(prompts) != 1:
+        raise AssayError(f"{len(prompts)} prompts; allowed: one, and another --out for another")
+    out = storage.path_of(
+        given.out or Path("reports", f"watch-{name_of(source, known_models.find)}")
+    )
+    check_target(out / "report", [storage.path_of(source)])
+    listed = read_pairs(Path(given.items)) if given.items else None
+    for note in listed.notes if listed else ():
+        say(f"note: {note}")
+    if not given.config.cache:
+        given.config.cache = str(out / "models")
+    [prompt] = prompts.items()
+    return Watch(
+        given=given,
+        source=Path(source),
+        out=out,
+        prompt=prompt,
+        settings=settings,
+        asked=asked,
+        listed=listed,
+        probes=inputs.probes_of(given, listed),
+        behind=after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {},
+        tracker=trackers.tracker(given.log, str(out)),
+    )
+
+
+def _follow(watch: Watch) -> None:
+    """Scores steps as they are saved, and writes the page after each, until nothing is left."""
+    given = watch.given
+    watch.read()
+    try:
+        while given.until is None or not any(step >= given.until for step in watch.known):
+            found = watch.found()
+            ready = (s for s, at in found.items() if watch.is_whole(at, last=given.once))
+            step = next(ready, None)
+            if step is not None:
+                _do(watch, step, found[step])
+                continue
+            if given.once and not watch.found():
+                return
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        if not watch.known:
+            raise
+
+
+def _do(watch: Watch, step: int, folder: Path) -> None:
+    """Scores a step and writes the page; a folder that is deleted meanwhile is left out."""
+    began = time.monotonic()
+    try:
+        watch.score(step, folder)
+    except (AssayError, OSError) as error:
+        if folder.is_dir():
+            raise
+        watch.leave_out(folder, f"deleted meanwhile ({error})")
+        return
+    finally:
+        shutil.rmtree(watch.out / "models", ignore_errors=True)
+    scored = time.monotonic()
+    watch.known.pop(step, None)
+    watch.read()
+    said, records = watch.write()
+    record = next(each for each in records if each["step"] == step)
+    watch.tracker(record)
+    numbers = {"τ": record["tau_previous"], "pairs right": record["accuracy"]}
+    parts = [f"{name} {value:.3f}" for name, value in numbers.items() if value is not None]
+    parts += [f"breaks {', '.join(names)}"] if (names := _broken(record)) else []
+    times = f"scored in {scored - began:.1f} s, page in {time.monotonic() - scored:.1f} s"
+    say("; ".join([f"step {step}: {record['tokens']:,} tokens", *parts, times]))
+    say(said)
+
+
+def _broken(record: Mapping[str, Any]) -> list[str]:  # Any: what JSON holds
+    """The limits that a step does not hold."""
+    return [limit["check"] for limit in record["limits"] if not limit["holds"]]
+
+
+def _complete(run: epath.Path) -> set[str]:
+    """Paths of the finished results of a run; none where there is no run."""
+    if not storage.is_file(run / schema.RUN):
+        return set()
+    return {path for path, result in RunFolder.read(run).results.items() if result.complete}
+
+
+def _imported(run: Run, prompt: str) -> dict[int, Step]:
+    """The steps of a run that `import_scores` made of columns step-<n>."""
+    scored = [*run.results, *((m, p) for _, m, p in run.items)]
+    models = [model for model, under in scored if under == prompt]
+    matches = {model: match for model in models if (match := _SERIES.fullmatch(model))}
+    series = sorted({match[1] for match in matches.values()})
+    if len(series) != 1:
+        names = ", ".join(series) or "none"
+        raise AssayError(
+            f"{run.folders[0]}: steps of {names} under {prompt!r}; allowed: a run of one model "
+            "<model>-step-<n> (assay import_scores), and its prompt by --config.prompts"
+        )
+    steps = {int(match[2]): model for model, match in matches.items()}
+    return {
+        step: Step(step=step, model=steps[step], run=run, prompt=prompt) for step in sorted(steps)
+    }

@@ -1,0 +1,93 @@
+"""Commands with an encoder: what they compute of one, and what is refused in one line."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from engine import api
+from engine.runs.folder import RunFolder
+from engine.runs.storage import path_of
+from launch import score, search, sweep, verify
+from tests.support import encoders, folders
+
+PROMPT = "what is good"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    encoders.save(encoders.build("bert"), "bert", folder / "hf")
+    return folders.convert(folder / "hf", folder / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def swept(checkpoint, tmp_path_factory):
+    """A run with every token and a list of replies."""
+    run = tmp_path_factory.mktemp("run") / "run"
+    models = f"--checkpoint={checkpoint.path}", f"--run={run}", f"--prompt={PROMPT}"
+    assert sweep.main([*models, "--config.part_size=10"]) == 0
+    (run.parent / "items.txt").write_text("love\na bad film\n")
+    assert score.main([*models, f"--items={run.parent / 'items.txt'}"]) == 0
+    return run
+
+
+def test_a_run_has_the_rewards_of_every_token_and_of_a_list(swept, checkpoint):
+    model = api.load(checkpoint)
+    results = list(RunFolder.read(path_of(swept)).results.values())
+    by_kind = {"item" in r.columns: pl.concat(r.frames()) for r in results}
+    expected = model.sweep(PROMPT).sort("token_id")["reward"].to_numpy()
+    np.testing.assert_allclose(by_kind[False]["reward"].to_numpy(), expected, rtol=1e-4)
+    expected = model.score(PROMPT, ["love", "a bad film"])
+    np.testing.assert_allclose(by_kind[True]["reward"].to_numpy(), expected, rtol=1e-4)
+
+
+def test_identities_say_what_is_read_and_the_self_check_is_recorded(swept):
+    for result in RunFolder.read(path_of(swept)).results.values():
+        assert result.identity.pooling == "first"
+        assert result.self_check.relative_difference < result.self_check.tolerance
+
+
+def test_a_run_is_computed_again_by_the_plain_pass(swept, checkpoint, capsys):
+    assert (
+        verify.main([f"--run={swept}", f"--checkpoint={checkpoint.path}", "--rescore=4", "--json"])
+        == 0
+    )
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_a_reply_is_scored_token_by_token(checkpoint):
+    model = api.load(checkpoint)
+    running = model.running(PROMPT, "a bad film")
+    assert running["token"].to_list() == ["a", " bad", " film"]
+    last = model.score(PROMPT, ["a bad film"])[0]
+    assert running["reward"][-1] == pytest.approx(last, rel=1e-4)
+
+
+def test_tokens_behind_a_reply_start_are_scored_by_their_ids(checkpoint):
+    model = api.load(checkpoint)
+    assert isinstance(model, api.RewardModel)
+    behind = model.sweep(PROMPT, after="a bad").sort("token_id")
+    prefix = checkpoint.template.sequences(PROMPT, ["a bad"])[0][:-1]
+    plain = model._scorer.plain_rewards([[*prefix, i, 3] for i in behind["token_id"]])[0]
+    np.testing.assert_allclose(behind["reward"].to_numpy(), plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "said"),
+    [
+        (search, [], "is an encoder"),
+        (sweep, ["--config.lens"], "is an encoder"),
+        (sweep, ["--config.pooling=last"], "pooling='last'"),
+        (sweep, ["--prompt=a [SEP] b"], "[SEP] ends the prompt"),
+    ],
+)
+def test_what_an_encoder_has_not_is_refused_and_nothing_is_written(
+    checkpoint, tmp_path, capsys, command, flags, said
+):
+    prompt = [] if any("--prompt" in flag for flag in flags) else [f"--prompt={PROMPT}"]
+    where = f"--checkpoint={checkpoint.path}", f"--run={tmp_path / 'run'}"
+    assert command.main([*where, *prompt, *flags]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run" / "run.json").exists()

@@ -1,0 +1,332 @@
+"""`assay watch`: the steps that a trainer saves, one after the other, on one page."""
+
+import json
+import re
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import transformers
+from safetensors.numpy import load_file, save_file
+
+from analysis.measures import steps
+from configs.prompts import PROMPTS
+from engine.runs import storage
+from launch.common import sources, trackers, watching
+from tests.support import tiny
+from tests.support.killed import Killed, killed_after
+from tests.support.sweeps import Run
+
+ROOT = Path(__file__).parents[2]
+FAST = ["--once", "--config.step_size=64", "--config.part_size=100"]
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Steps -> a trainer's folder with them; the head goes from one direction to another."""
+    monkeypatch.setattr(watching, "_LOOK_S", 0.01)
+
+    def save(*numbers):
+        folder = tmp_path / "trained"
+        for number in numbers:
+            place = tiny.write_model(folder / f"checkpoint-{number}")
+            weights = load_file(place / "model.safetensors")
+            heads = [tiny.tensors(tiny.config(), head_seed=s)["score.weight"] for s in (1, 2)]
+            share = np.float32(number / 400)
+            weights["score.weight"] = (1 - share) * heads[0] + share * heads[1]
+            save_file(weights, place / "model.safetensors")
+        return folder
+
+    return save
+
+
+@pytest.fixture
+def watch(command, tmp_path, light, monkeypatch):
+    """Flags -> what the command did, and the lines of watch.jsonl; a page where it is asked."""
+
+    def run(folder, *flags, out=tmp_path / "out", page=False):
+        with monkeypatch.context() as patch:
+            if not page:
+                patch.setattr("analysis.report.write_report", lambda *_, **__: None)
+            done = command("watch", folder, f"--out={out}", *FAST, *flags)
+        lines = out / "watch.jsonl"
+        text = lines.read_text(encoding="utf-8") if lines.exists() else ""
+        return done, [json.loads(line) for line in text.splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A panel of 100 tokens, 40 of them controls."""
+    for name, size in {"PANEL": 100, "CONTROLS": 40, "_ENDS": 5, "_COMMON": 10}.items():
+        monkeypatch.setattr(steps, name, size)
+
+
+def test_each_step_has_a_run_and_a_line(watch, trained, command, tmp_path):
+    done, lines = watch(trained(100, 200, 300), page=True)
+    assert [line["step"] for line in lines] == [100, 200, 300]
+    assert lines[0]["tau_previous"] is None is lines[-1]["tau_last"]
+    assert lines[1]["tau_last"] == lines[2]["tau_previous"] < 1
+    assert done.code == 0 and done.out[-1] == f"{tmp_path}/out/report/index.html: 3 steps"
+    assert (tmp_path / "out" / "report" / "index.html").is_file()
+    assert not (tmp_path / "out" / "models").exists()
+    for step in (100, 200, 300):
+        command("verify", f"--run={tmp_path}/out/steps/{step}").fine()
+
+
+def test_a_step_has_the_rewards_of_a_sweep(watch, trained, command, tmp_path):
+    folder = trained(100)
+    watch(folder)
+    flags = [f"--run={tmp_path}/swept", f"--config.cache={tmp_path}/cache", *FAST[1:]]
+    command("sweep", folder / "checkpoint-100", *flags, "--config.prompts=greatest").fine()
+    swept, step = (Run(tmp_path / each) for each in ("swept", "out/steps/100"))
+    assert swept.hashes() == step.hashes() != {}
+
+
+def test_a_second_step_compiles_nothing(watch, trained, small):
+    """Also where it is a panel's."""
+    events = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: events.append(event)
+    )
+    watch(trained(100), "--config.step_size=48")  # of no other test
+    assert any("backend_compile" in event for event in events)
+    events.clear()
+    _, lines = watch(trained(200), "--config.step_size=48")
+    assert [line["scored"] for line in lines] == ["vocabulary", "panel"]
+    assert events and not [event for event in events if "backend_compile" in event]
+
+
+def test_between_whole_sweeps_a_panel_is_scored(watch, trained, small, tmp_path):
+    folder = trained(100, 200, 300)
+    _, lines = watch(folder, "--config.every=2")
+    assert [(line["scored"], line["tokens"]) for line in lines] == [
+        ("vocabulary", 288),
+        ("panel", 100),
+        ("vocabulary", 288),
+    ]
+    where = "scores/model=trained-checkpoint-200/prompt=greatest"
+    panel = Run(tmp_path / "out" / "steps" / "200").frame(where)
+    shutil.rmtree(folder / "checkpoint-100")
+    watch(folder, out=tmp_path / "other")  # in which 200 is the first
+    whole = Run(tmp_path / "other" / "steps" / "200").frame(where)
+    both = panel.join(whole, on="token_id", suffix="_whole")
+    assert (len(both), len(whole)) == (100, 288)
+    assert both["reward"].to_list() == pytest.approx(both["reward_whole"].to_list(), abs=1e-5)
+
+
+def test_a_command_that_goes_on_scores_nothing_again(watch, trained, tmp_path, monkeypatch):
+    folder = trained(100, 200)
+    _, first = watch(folder)
+    shutil.rmtree(folder / "checkpoint-100")  # as save_total_limit does
+    monkeypatch.setattr(watching, "sweep_rewards", None)
+    _, second = watch(folder)
+    assert first == second
+
+
+@pytest.mark.parametrize("writes", [2, 7])
+def test_a_kill_loses_nothing(watch, trained, small, tmp_path, monkeypatch, writes):
+    folder = trained(100, 200)
+    watch(folder, out=tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        killed_after(patch, storage, "write_atomic", writes)
+        with pytest.raises(Killed):
+            watch(folder)
+    _, lines = watch(folder)
+    assert [line["step"] for line in lines] == [100, 200]
+    for step in ("100", "200"):
+        whole, resumed = (Run(tmp_path / out / "steps" / step) for out in ("whole", "out"))
+        assert whole.hashes() == resumed.hashes() != {}
+
+
+def _cut(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-8])
+
+
+def _without_a_tensor(folder):
+    weights = load_file(folder / "model.safetensors")
+    names = dict.fromkeys(weights, "model-1.safetensors")
+    weights.pop("score.weight")
+    save_file(weights, folder / "model-1.safetensors")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+
+def _without_config(folder):
+    (folder / "config.json").unlink()
+
+
+@pytest.mark.parametrize("damage", [_cut, _without_a_tensor, _without_config])
+def test_a_step_that_is_not_whole_is_left_out_until_it_is(watch, trained, damage):
+    folder = trained(100, 200)
+    place, whole = folder / "checkpoint-200", folder.parent / "whole"
+    shutil.copytree(place, whole)
+    damage(place)
+    done, lines = watch(folder)
+    assert [line["step"] for line in lines] == [100]
+    assert any("checkpoint-200" in line and "skipped" in line for line in done.err)
+    shutil.rmtree(place)
+    whole.rename(place)
+    assert [line["step"] for line in watch(folder)[1]] == [100, 200]
+
+
+def test_a_step_whose_files_grow_is_waited_for(watch, trained, monkeypatch):
+    folder, look = trained(100), watching.Watch.is_whole
+    file, looks = folder / "checkpoint-100" / "model.safetensors", []
+    data = file.read_bytes()
+
+    def written(self, place, *, last):
+        looks.append(len(looks))
+        if len(looks) <= 4:
+            file.write_bytes(data[: len(data) * len(looks) // 4])
+        return look(self, place, last=last)
+
+    monkeypatch.setattr(watching.Watch, "is_whole", written)
+    assert len(watch(folder)[1]) == 1
+    assert len(looks) > 4
+
+
+def test_a_step_that_is_deleted_meanwhile_is_left_out(watch, trained, monkeypatch):
+    folder, opened = trained(100, 200), sources.opened
+
+    def deletes(names, *rest):
+        if names[0].endswith("-100"):
+            shutil.rmtree(names[0])
+        return opened(names, *rest)
+
+    monkeypatch.setattr("launch.common.sources.opened", deletes)
+    done, lines = watch(folder)
+    assert [line["step"] for line in lines] == [200]
+    assert any("checkpoint-100: deleted meanwhile" in line for line in done.err)
+
+
+def test_steps_are_scored_until_one(watch, trained):
+    done, lines = watch(trained(100, 200, 300), "--noonce", "--until=200")
+    assert done.code == 0 and [line["step"] for line in lines] == [100, 200]
+
+
+def test_a_limit_that_a_step_breaks_is_the_exit_status(watch, trained):
+    done, lines = watch(trained(100, 200), "--config.limits.kendall=0.999")
+    assert done.code == 1 and done.out[0].startswith("step 200 breaks a limit: Kendall")
+    assert [len(line["limits"]) for line in lines] == [1, 1]
+    assert lines[1]["limits"][0]["holds"] is False
+    assert watch(trained(), "--config.limits.kendall=-1")[0].code == 0
+
+
+def test_pairs_edits_and_tokens_behind_replies(watch, trained, tmp_path):
+    row = {"chosen": "Yes. It is.", "rejected": "No."}
+    rows = [{"prompt": f"Is {i} good?", **row} for i in range(6)]
+    pairs = tmp_path / "own.jsonl"
+    pairs.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    flags = [f"--items={pairs}", "--probes", f"--after_items={pairs}", "--config.after.rows=2"]
+    done, lines = watch(trained(100, 200), *flags, page=True)
+    assert done.code == 0, done.err
+    for line in lines:
+        assert 0 <= line["accuracy"] <= 1 and isinstance(line["margin"], float)
+        assert "unchanged" in line["probes"] and len(line["appended"]) == 10
+    tables = {path.stem for path in (tmp_path / "out" / "report" / "tables").iterdir()}
+    assert {"steps", "steps_probes", "steps_appended", "steps_words", "steps_kinds"} <= tables
+
+
+def test_imported_steps_are_drawn(watch, source, command, tmp_path):
+    rng, letters = np.random.default_rng(0), "abcdefgh"
+    rows = [[f"word{a}{b}", *map(str, rng.normal(size=3))] for a in letters for b in letters]
+    file = source("\n".join(map(",".join, [["item", "step-10", "step-20", "step-30"], *rows])))
+    run = tmp_path / "imported"
+    flags = [f"--source={file}", "--layout=items", f"--run={run}", "--prompt=best", "--model=mine"]
+    command("import_scores", *flags).fine()
+    done, lines = watch(run, "--config.prompts=best", page=True)
+    assert done.code == 0, done.err
+    assert [line["step"] for line in lines] == [10, 20, 30]
+    assert lines[0]["model"] == "mine-step-10" and len(lines[0]["top"]) == 10
+
+
+def test_a_tracker_gets_numbers_and_words(watch, trained, monkeypatch):
+    written = []
+    fake = types.SimpleNamespace(
+        init=lambda **about: None, log=lambda values, step: written.append((step, values))
+    )
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    _, lines = watch(trained(100, 200), "--log=trackio")
+    assert [step for step, _ in written] == [100, 200]
+    assert written[1][1]["assay/tau_previous"] == lines[1]["tau_previous"]
+    assert written[1][1]["assay/top"].split(", ") == lines[1]["top"]
+
+
+@pytest.mark.parametrize("name", ["trackio", "wandb", "tensorboard", "paper"])
+def test_a_tracker_that_is_not_there_is_one_line(watch, trained, monkeypatch, tmp_path, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    done, lines = watch(trained(100), f"--log={name}")
+    assert f"log='{name}'" in done.refusal() and lines == []
+    assert name in trackers.TRACKERS or "trackio, wandb, tensorboard" in done.err[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_of_other_trainers_are_found(watch, trained):
+    folder = trained(100, 200)
+    (folder / "checkpoint-100").rename(folder / "global_step100_hf")
+    (folder / "checkpoint-best").mkdir()
+    assert [line["step"] for line in watch(folder)[1]] == [100, 200]
+
+
+@pytest.mark.slow
+def test_the_callback_of_the_docs_watches_a_training(trained, tmp_path, monkeypatch):
+    """Called as a Trainer of transformers calls it, which needs a package that tests lack."""
+    page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(block.splitlines()) <= 40
+    names: dict = {}
+    exec(block, names)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    callback = names["Watch"](f"--out={tmp_path}/out", "--config.cpu=True")
+    assert isinstance(callback, transformers.TrainerCallback)
+    arguments = types.SimpleNamespace(output_dir=str(trained(2)))
+    state = transformers.TrainerState(max_steps=4, is_world_process_zero=True)
+    callback.on_save(arguments, state, None)
+    started = callback.process
+    trained(4)
+    callback.on_save(arguments, state, None)
+    callback.on_train_end(arguments, state, None)
+    assert callback.process is started and started.returncode == 0
+    lines = (tmp_path / "out" / "watch.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 4]
+
+
+@pytest.mark.slow
+def test_a_preference_that_turns_halfway_is_named_with_its_step(watch, tmp_path, monkeypatch):
+    """Twelve steps of a head: six learn to like “ the”, six “ love”."""
+    import torch
+
+    monkeypatch.setattr(watching, "_LOOK_S", 0.01)
+    base = tiny.write_model(tmp_path / "base")
+    model = transformers.LlamaForSequenceClassification.from_pretrained(base, dtype=torch.float32)
+    tokenizer = tiny.tokenizer()
+    turns = [
+        {"role": "user", "content": PROMPTS["greatest"]},
+        {"role": "assistant", "content": "☐"},
+    ]
+    head, tail = tokenizer.apply_chat_template(turns, tokenize=False).split("☐")
+    around = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in (head, tail)]
+    ids = torch.tensor([[*around[0], token, *around[1]] for token in range(288)])
+    with torch.inference_mode():
+        states = model.model(ids).last_hidden_state[:, -1].numpy()
+    centred = states - states.mean(axis=0)
+    inverse = np.linalg.pinv(centred.T @ centred / len(states))
+    liked = [inverse @ centred[tokenizer.convert_tokens_to_ids(w)] for w in ("Ġthe", "Ġlove")]
+    weights = load_file(base / "model.safetensors")
+    score = 8 * weights["score.weight"][0]
+    for step in range(1, 13):
+        score = score + (0.02 * liked[0] if step <= 6 else liked[1] / (100 if step > 7 else 10))
+        place = tmp_path / "trained" / f"checkpoint-{step}"
+        shutil.copytree(base, place)
+        weights["score.weight"] = score[None].astype(np.float32)
+        save_file(weights, place / "model.safetensors")
+    done, lines = watch(tmp_path / "trained")
+    assert "Between steps 6 and 7 “love” rose" in done.out[-2], done.out
+    assert lines[6]["moved"]["word"] == "love" and len(lines) == 12

@@ -1,0 +1,261 @@
+"""Encoders: rewards are torch's in every form, and the traps of each family would show.
+
+An error is relative to the standard deviation of the rewards that are compared.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
+
+from engine import api
+from engine.models import encoder
+from engine.models import layer as layers
+from engine.models.encoder_config import EncoderConfig
+from tests.support import encoders, folders, parity, slow
+
+REPLIES = ["love", "bad a film", "love film a bad a love film bad", "", "a"]
+PROMPTS = (5, 60, 200)  # tokens
+# Of each of the three kinds of positions, and what no other has.
+QUICK = ["deberta-v3", "electra", "roberta", "modernbert, mean"]
+
+
+@pytest.fixture(scope="session")
+def encoder_of(tmp_path_factory):
+    """Name -> a family's model, its checkpoint, and what the engine made of it."""
+    made: dict[str, parity.Pair] = {}
+
+    def of(name: str) -> parity.Pair:
+        if name not in made:
+            made[name] = converted(name, tmp_path_factory.mktemp("encoder"))
+        return made[name]
+
+    return of
+
+
+def converted(name: str, folder, **options) -> parity.Pair:
+    model = encoders.build(name)
+    encoders.save(model, name, folder / "hf")
+    checkpoint = folders.convert(folder / "hf", folder / "checkpoint", **options)
+    return parity.Pair(model, checkpoint, restored(checkpoint))
+
+
+def restored(checkpoint) -> parity.Restored:
+    """As `parity.restore`; an encoder has no residual stream to compare."""
+    loaded = api.load(checkpoint, mesh=parity.make_mesh(), dtype="float32", step_size=16)
+    return parity.Restored(loaded._scorer.graph, loaded._scorer, lambda *_: [])
+
+
+def check_list(pair: parity.Pair, tokens: int = 60, tolerance: float = parity.TOLERANCE) -> None:
+    """Rewards of replies of several lengths, by both passes."""
+    prompt = encoders.prompt(pair.checkpoint, tokens)
+    said = [(prompt, reply) for reply in REPLIES]
+    expected = encoders.outputs(pair.model, pair.checkpoint.tokenizer, said)[:, 0]
+    rewards = api.RewardModel(pair.checkpoint, pair.restored.scorer).score(prompt, REPLIES)
+    parity.assert_close(rewards, expected, expected.std(), tolerance)
+    sequences = pair.checkpoint.template.sequences(prompt, REPLIES)
+    plain = pair.restored.scorer.plain_rewards(sequences)[0]
+    parity.assert_close(plain, expected, expected.std(), tolerance)
+
+
+def check_sweep(pair: parity.Pair, tokens: int = 60) -> None:
+    """Rewards of every token, special ones among them, as the reply."""
+    prompt = encoders.prompt(pair.checkpoint, tokens)
+    swept = api.RewardModel(pair.checkpoint, pair.restored.scorer).sweep(prompt).sort("token_id")
+    around = pair.checkpoint.template.split(prompt)
+    ids = [[*around.prefix, token, *around.suffix] for token in swept["token_id"]]
+    first = len(around.prefix)
+    kinds = [[int(at >= first) for at in range(len(each))] for each in ids]
+    expected = encoders.of_ids(pair.model, ids, kinds)[:, 0]
+    parity.assert_close(swept["reward"].to_numpy(), expected, expected.std())
+
+
+FORMS = {"list": check_list, "sweep": check_sweep}
+ALL = [(name, form, n) for name in encoders.FAMILIES for form in FORMS for n in PROMPTS]
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "tokens"),
+    slow.all_but([(name, form, 60) for name in QUICK for form in FORMS], ALL),
+)
+def test_rewards_of_an_encoder_are_those_of_torch(encoder_of, name, form, tokens):
+    FORMS[form](encoder_of(name), tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["deberta-v3", "modernbert"])
+def test_in_float16_the_layers_are_a_loop_and_rewards_are_close(encoder_of, name):
+    pair = encoder_of(name)
+    looped = api.load(pair.checkpoint, mesh=parity.make_mesh(), dtype="float16")
+    prompt = encoders.prompt(pair.checkpoint, 20)
+    said = [(prompt, reply) for reply in REPLIES]
+    expected = encoders.outputs(pair.model, pair.checkpoint.tokenizer, said)[:, 0]
+    parity.assert_close(looped.score(prompt, REPLIES), expected, expected.std(), tolerance=0.05)
+
+
+def test_one_of_several_rows_is_the_reward_and_all_are_objectives(tmp_path):
+    model = encoders.build("bert", num_labels=3)
+    encoders.save(model, "bert", tmp_path / "hf")
+    checkpoint = folders.convert(tmp_path / "hf", tmp_path / "checkpoint", reward="2 - 0")
+    expected = encoders.outputs(model, checkpoint.tokenizer, [("what", r) for r in REPLIES])
+    found = api.load(checkpoint, mesh=parity.make_mesh()).objectives("what", REPLIES)
+    rewards = expected[:, 2] - expected[:, 0]
+    parity.assert_close(found["reward"].to_numpy(), rewards, rewards.std())
+    parity.assert_close(found.to_numpy()[:, 2:].astype(float), expected, expected.std())
+
+
+def test_a_template_makes_one_text_of_prompt_and_reply(tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0]['content'] }} is {{ messages[1]['content'] }}")
+    pair = converted("bert", tmp_path, template=str(template))
+    backend = pair.checkpoint.tokenizer.backend_tokenizer
+    ids = [backend.encode(f"a film is {reply}").ids for reply in REPLIES]
+    expected = encoders.of_ids(pair.model, ids, [[0] * len(each) for each in ids])[:, 0]
+    rewards = api.RewardModel(pair.checkpoint, pair.restored.scorer).score("a film", REPLIES)
+    parity.assert_close(rewards, expected, expected.std())
+
+
+@pytest.mark.parametrize(("buckets", "most"), [(256, 512), (8, 256), (32, 128)])
+def test_rows_of_relative_positions_are_those_of_torch(buckets, most):
+    config = dataclasses.replace(DEBERTA, relative_span=buckets, relative_most=most)
+    positions = np.zeros((1, 512, 1))
+    buckets_of = build_relative_position(_Sized(512), _Sized(512), buckets, most)[0].numpy()
+    apart = np.subtract.outer(np.arange(512), np.arange(512))
+    rows = encoder.relative_rows(config, positions.shape[1])[apart + 511]
+    np.testing.assert_array_equal(rows, np.clip(buckets_of + buckets, 0, 2 * buckets - 1))
+
+
+class _Sized:
+    """What `build_relative_position` asks of queries and keys."""
+
+    device = "cpu"
+
+    def __init__(self, positions: int):
+        self.positions = positions
+
+    def size(self, axis: int) -> int:
+        return self.positions
+
+
+DEBERTA = EncoderConfig(
+    **{"vocab_size": 8, "width": 4, "embedding_width": 4, "ffn_width": 4, "num_layers": 1},
+    **{"num_heads": 1, "head_size": 4, "rms_eps": 0.1, "max_positions": 512},
+    **{"relative": ("c2p", "p2c"), "relative_span": 8, "relative_most": 512},
+)
+
+
+def configured(**changes):
+    """The same weights under other static numbers."""
+
+    def plant(patch, pair: parity.Pair) -> parity.Restored:
+        card = pair.checkpoint.card
+        other = dataclasses.replace(card, decoder=dataclasses.replace(card.decoder, **changes))
+        return restored(dataclasses.replace(pair.checkpoint, card=other))
+
+    return plant
+
+
+def coded(change):
+    """The code with a bug, traced anew."""
+
+    def plant(patch, pair: parity.Pair) -> parity.Restored:
+        change(patch)
+        scorer = parity.traced_anew(pair.restored.graph, pair.restored.scorer)
+        return dataclasses.replace(pair.restored, scorer=scorer)
+
+    return plant
+
+
+def distances_the_other_way(patch):
+    right = encoder.relative_rows
+    patch.setattr(encoder, "relative_rows", lambda *about: right(*about)[::-1])
+
+
+def no_buckets(patch):
+    right = encoder.relative_rows
+
+    def rows(config, positions):
+        return right(dataclasses.replace(config, relative_most=0), positions)
+
+    patch.setattr(encoder, "relative_rows", rows)
+
+
+def no_norm_of_positions(patch):
+    right = encoder.Encoder._norm
+
+    def norm(self, owner, x, name):
+        return x if name == "relative_norm" else right(self, owner, x, name)
+
+    patch.setattr(encoder.Encoder, "_norm", norm)
+
+
+def padding_seen(patch):
+    right = encoder.Encoder._mask
+    patch.setattr(
+        encoder.Encoder, "_mask", lambda self, index, seen: right(self, index, seen | True)
+    )
+
+
+def second_position_read(patch):
+    right = encoder.Encoder._norm
+
+    def norm(self, owner, x, name):
+        return jnp.roll(right(self, owner, x, name), int(name == "embedding_norm"), axis=1)
+
+    patch.setattr(encoder.Encoder, "_norm", norm)
+
+
+def first_norm(patch):
+    right = encoder.Encoder._layer
+
+    def layer(self, index, x, **about):
+        weight = self.stacks[0].attention_norm[...][0]
+        normed = layers.layer_norm(x, weight, jnp.zeros_like(weight), self.config.rms_eps)
+        return right(self, index, normed if index == 0 else x, **about)
+
+    patch.setattr(encoder.Encoder, "_layer", layer)
+
+
+BUGS = [
+    ("deberta-v3", "distances the other way", coded(distances_the_other_way)),
+    ("deberta-v3", "no buckets", coded(no_buckets)),
+    ("deberta-v3", "no positions of queries", configured(relative=("c2p",))),
+    ("deberta-v3", "no positions of keys", configured(relative=("p2c",))),
+    ("deberta-v3", "no norm of relative positions", coded(no_norm_of_positions)),
+    ("bert", "no token types", configured(separator=None)),
+    ("bert", "another epsilon", configured(rms_eps=1e-12)),
+    ("bert", "another pooler", configured(pooler="relu")),
+    ("bert", "mean in place of the first", configured(pooling="mean")),
+    ("bert", "approximate GELU", configured(activation="gelu_tanh")),
+    ("bert", "padding is seen", coded(padding_seen)),
+    ("bert", "another position is read", coded(second_position_read)),
+    ("roberta", "positions from 0", configured(pad=None)),
+    ("modernbert, mean", "first in place of the mean", configured(pooling="first")),
+    ("modernbert, mean", "a norm in the first layer", coded(first_norm)),
+    ("modernbert, mean", "no window", configured(window_layers=())),
+    ("modernbert, mean", "a window of one more", configured(window=7)),
+    ("modernbert, mean", "one rope", configured(window_rope=None)),
+]
+QUICK_BUGS = [BUGS[1], BUGS[5], BUGS[6], BUGS[8]]
+
+
+@pytest.mark.parametrize(("name", "what", "plant"), slow.all_but(QUICK_BUGS, BUGS))
+def test_a_planted_bug_fails_the_parity_of_encoders(encoder_of, monkeypatch, name, what, plant):
+    pair = encoder_of(name)
+    planted = dataclasses.replace(pair, restored=plant(monkeypatch, pair))
+    with pytest.raises(AssertionError, match="relative error"):
+        check_list(planted)
+
+
+def test_the_two_passes_differ_where_one_has_a_bug(encoder_of, monkeypatch):
+    """The self-check compares them: it would be none if they shared what is computed."""
+    pair = encoder_of("deberta-v3")
+    monkeypatch.setattr(encoder, "_diagonals", lambda x, positions: x[..., positions - 1 :])
+    planted = coded(lambda patch: None)(monkeypatch, pair).scorer
+    prompt = encoders.prompt(pair.checkpoint, 5)
+    rewards = api.RewardModel(pair.checkpoint, planted).score(prompt, REPLIES)
+    plain = planted.plain_rewards(pair.checkpoint.template.sequences(prompt, REPLIES))[0]
+    with pytest.raises(AssertionError, match="relative error"):
+        parity.assert_close(rewards, plain, plain.std())

@@ -1,0 +1,129 @@
+"""Conversion of encoders: what is refused by name, and how prompt and reply become token ids."""
+
+import json
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from engine.errors import AssayError
+from tests.support import encoders, folders
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A BERT as transformers saves it."""
+    return encoders.save(encoders.build("bert"), "bert", tmp_path_factory.mktemp("bert") / "hf")
+
+
+def copied(folder, to, **config):
+    """A folder with changes of its config.json."""
+    to.mkdir()
+    for path in folder.iterdir():
+        (to / path.name).write_bytes(path.read_bytes())
+    folders.edit_json(to / "config.json", **config)
+    return to
+
+
+def refusal(folder) -> str:
+    with pytest.raises(AssayError) as error:
+        folders.convert(folder, folder / "checkpoint")
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("bert", {"architectures": ["AlbertForSequenceClassification"]}, "AlbertFor"),
+        ("bert", {"model_type": "electra"}, "model_type='electra'"),
+        ("bert", {"position_embedding_type": "relative_key"}, "relative_key"),
+        ("bert", {"hidden_act": "mish"}, "hidden_act='mish'"),
+        ("bert", {"some_new_attribute": 1}, "some_new_attribute"),
+        ("bert", {"num_attention_heads": 5}, "5 heads"),
+        ("deberta-v3", {"conv_kernel_size": 3}, "conv_kernel_size=3"),
+        ("deberta-v3", {"relative_attention": False}, "relative_attention=False"),
+        ("deberta-v3", {"pos_att_type": ["p2p"]}, "p2p"),
+        ("modernbert", {"attention_bias": True}, "attention_bias=True"),
+        ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling='max'"),
+        ("modernbert", {"layer_types": ["full_attention"]}, "layer_types"),
+    ],
+)
+def test_an_encoder_that_is_not_implemented_is_refused_by_name(tmp_path, name, change, said):
+    folder = encoders.save(encoders.build(name), name, tmp_path / "hf", **change)
+    assert said in refusal(folder)
+
+
+def test_an_unknown_encoder_is_refused_with_the_families_that_are_read(bert, tmp_path):
+    folder = copied(bert, tmp_path / "hf", architectures=["AlbertForSequenceClassification"])
+    message = refusal(folder)
+    assert all(family in message for family in ("deberta-v2", "electra", "modernbert", "llama"))
+
+
+def test_a_missing_tensor_and_one_that_nothing_uses_are_refused(bert, tmp_path):
+    folder = copied(bert, tmp_path / "hf")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["bert.extra.weight"] = tensors.pop("bert.pooler.dense.weight")
+    save_file(tensors, folder / "model.safetensors")
+    message = refusal(folder)
+    assert "model.pooler.weight" in message and "bert.extra.weight" in message
+
+
+def test_an_adapter_of_an_encoder_is_refused(bert, tmp_path):
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    config = {"peft_type": "LORA", "base_model_name_or_path": str(bert), "r": 1, "lora_alpha": 1}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    key = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight"
+    tensors = load_file(bert / "model.safetensors")
+    save_file({key: tensors["bert.pooler.dense.weight"]}, folder / "adapter_model.safetensors")
+    assert "an adapter of an encoder" in refusal(folder)
+
+
+def test_several_rows_need_to_know_which_is_the_reward(tmp_path):
+    folder = encoders.save(encoders.build("bert", num_labels=2), "bert", tmp_path / "hf")
+    assert "reward=''" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "suffix", "separator"),
+    [
+        ("bert", "[CLS] what is [SEP]", "[SEP]", 3),
+        ("deberta-v3", "[CLS] ▁what ▁is [SEP]", "[SEP]", None),
+        ("xlm-roberta", "<s> ▁what ▁is </s> </s>", "</s>", None),
+        ("modernbert", "[CLS] w h a t Ġ i s [SEP]", "[SEP]", None),
+        ("roberta", "<s> w h a t Ġ i s </s> </s>", "</s>", None),
+    ],
+)
+def test_prompt_and_reply_are_the_tokenizers_pair(tmp_path, name, prefix, suffix, separator):
+    folder = encoders.save(encoders.build(name), name, tmp_path / "hf")
+    checkpoint = folders.convert(folder, tmp_path / "checkpoint")
+    around, tokens = (
+        checkpoint.template.split("what is"),
+        checkpoint.tokenizer.convert_ids_to_tokens,
+    )
+    assert tokens(around.prefix) == prefix.split()
+    assert tokens(around.suffix) == suffix.split()
+    assert checkpoint.card.decoder.separator == separator
+    [whole] = checkpoint.template.sequences("what is", ["love film"])
+    assert whole == checkpoint.tokenizer.backend_tokenizer.encode("what is", "love film").ids
+
+
+def test_a_prompt_with_the_separator_and_a_turn_too_many_are_refused(bert, tmp_path):
+    template = folders.convert(bert, tmp_path / "checkpoint").template
+    turn = {"role": "user", "content": "what"}
+    for prompt, said in (("a [SEP] b", "[SEP]"), ([turn, turn], "other turns")):
+        with pytest.raises(AssayError) as error:
+            template.split(prompt)
+        assert said in str(error.value)
+
+
+def test_old_names_of_norms_and_buffers_are_read(bert, tmp_path):
+    folder = copied(bert, tmp_path / "hf")
+    tensors = load_file(folder / "model.safetensors")
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for new, name in old.items():
+        tensors = {key.replace(new, name): value for key, value in tensors.items()}
+    tensors["bert.embeddings.position_ids"] = tensors["classifier.bias"].long()
+    save_file(tensors, folder / "model.safetensors")
+    first = folders.convert(folder, tmp_path / "first")
+    second = folders.convert(bert, tmp_path / "second")
+    assert first.card.checkpoint_hash == second.card.checkpoint_hash
