@@ -396,7 +396,8 @@ class Steps:
                 edits = step.probes.select("kind", "probe", "effect", "ci_low", "ci_high")
                 rows += [(step.step, *cells) for cells in edits.rows()]
             if step.appended is not None:
-                tokens = step.appended.select("token", "effect_sd", "ci_low", "ci_high")
+                told = step.appended.filter(~pl.col("token").is_duplicated())  # apart by their text
+                tokens = told.select("token", "effect_sd", "ci_low", "ci_high")
                 rows += [(step.step, "behind", *cells) for cells in tokens.rows()]
         return SERIES.frame(rows)
 

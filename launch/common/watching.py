@@ -272,14 +272,13 @@ def _follow(watch: Watch) -> None:
     try:
         while not watch.is_over():
             found = watch.found()
-            ready = (s for s, at in found.items() if watch.is_whole(at, last=given.once))
-            step = next(ready, None)
-            if step is not None:
-                _do(watch, step, found[step])
-                continue
-            if given.once and not watch.found():
+            if given.once and not found:
                 return
-            time.sleep(_LOOK_S)
+            ready = (s for s, at in found.items() if watch.is_whole(at, last=given.once))
+            if (step := next(ready, None)) is None:
+                time.sleep(_LOOK_S)
+            else:
+                _do(watch, step, found[step])
     except KeyboardInterrupt:
         if not watch.known:
             raise

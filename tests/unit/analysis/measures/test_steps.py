@@ -228,6 +228,14 @@ def test_pairs_are_counted_at_every_step(make, tmp_path):
     assert table["log_loss"][0] == pytest.approx(loss)
 
 
+def test_tokens_of_one_text_are_no_line(make):
+    every = make({100: _drifting()[100]})
+    texts = pl.DataFrame({"token": ["\ufffd", "a", "\ufffd"], "effect_sd": [2.0, 1.0, 0.0]})
+    effects = texts.with_columns(ci_low=pl.lit(0.0), ci_high=pl.lit(2.0))
+    every.steps[0].__dict__["appended"] = effects
+    assert every.series.filter(of="behind")["what"].to_list() == ["a"]
+
+
 def test_chapters_make_every_table_and_leave_out_what_is_absent(make):
     every = make(_drifting())
     chapters = over_steps(every)
