@@ -82,7 +82,7 @@ NOT_READ = {
     "llm-blender/PairRM": "compares two replies",
     "RLHFlow/pair-preference-model-LLaMA3-8B": "compares two replies",
     "gaotang/RM-R1-DeepSeek-Distilled-Qwen-14B": "writes text before it rates",
-    "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle": "rates by a principle in a turn of its own",
+    "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle": "needs a template: --config.template_vars",
     "ShikaiChen/LDL-Reward-Gemma-2-27B-v0.1": "its head is of label distributions",
     "RLHFlow/Decision-Tree-Reward-Llama-3.1-8B": "a decision tree compares five ratings of replies",
     "PKU-Alignment/beaver-7b-v1.0-reward": "normalises its scores; pickled",

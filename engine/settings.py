@@ -366,6 +366,9 @@ class ConvertSettings:
         "renders plain texts); raw (the same without eos); or a name, if the folder has several.",
         "",
     )
+    template_vars: str = setting(
+        "What the template reads beside the conversation: <name>=<text>, comma-separated.", ""
+    )
     softcap: bool = setting("Gemma 2's attention soft-cap; the paper's library had none.", True)
     merge_dtype: str = setting(
         "Precision of an adapter merged into its base: auto (that of the files) or float32.", "auto"

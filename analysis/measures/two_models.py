@@ -20,7 +20,8 @@ ADDED = 512  # ids that one of two vocabularies may lack: tokens were added to t
 # How a token was read: as an id or as text, and at the last id or before a pad.
 _MODE, _POOLING = "mode", "pooling"
 _FORM = "form"  # of a language model: whether the prompt was in its chat form
-_NAMED = ("bos", "date", "newlines", "head", _MODE, _POOLING, _FORM, "dtype")  # settings, in words
+# Settings, in words.
+_NAMED = ("bos", "date", "newlines", "template_vars", "head", _MODE, _POOLING, _FORM, "dtype")
 Record = Mapping[str, Any]  # Of a model in a run. Any: JSON of run.json.
 
 
@@ -265,9 +266,10 @@ def _check_vocabularies(before: Side, after: Side) -> None:
 
 def _policy(record: Record) -> Record:
     """The template policy of a record, its date in words; empty for imported scores."""
-    policy = record.get("template") or {}
-    dates = {None: "template", "": "empty"}
-    return {key: dates.get(value, value) for key, value in policy.items()}
+    if not (policy := record.get("template")):
+        return {}
+    dates, date = {None: "template", "": "empty"}, policy.get("date")
+    return {"template_vars": {}, **policy, "date": dates.get(date, date)}
 
 
 def _unequal(first: Record, second: Record) -> list[str]:

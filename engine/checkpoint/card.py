@@ -109,13 +109,15 @@ class Card:
     # Any: what JSON holds.
     @property
     def identity(self) -> dict[str, Any]:
-        """What identities say of the model: its hash, and in words a date that it prints.
+        """What identities say of the model: its hash, and in words what its template is given.
 
         Of an adapter also the hashes of its files and of those of its base.
         """
         said: dict[str, Any] = {"checkpoint_hash": self.checkpoint_hash}
         if self.policy.date:
             said["date"] = self.policy.date
+        if self.policy.template_vars:
+            said["template_vars"] = dict(self.policy.template_vars)
         if self.base:
             said |= {"adapter": _sha256(self.files), "base": _sha256(self.base["files"])}
         return said

@@ -173,6 +173,8 @@ def understand(
             head_plan = dataclasses.replace(head_plan, config=variant(head_plan.config, head))
         templates.choose(tokenizer, template, default=PAIR if is_encoder(hf) else "")
         marked = templates.mark(tokenizer, architecture(hf))
+        if policy.template_vars:
+            ChatTemplate(tokenizer, policy).check_variables()
         if isinstance(decoder, EncoderConfig):  # whose tokenizer adds its special tokens
             policy = dataclasses.replace(policy, bos="double")
             decoder = templates.with_separator(decoder, ChatTemplate(tokenizer, policy))

@@ -37,8 +37,9 @@ class Identity:
       form: how a language model is given a prompt; "" for a reward model.
       pooling: where the reward is read.
       dtype: of the decoder.
-      date, adapter, base: in words what the hash covers too: a date that the template prints, and
-        the hashes of a merged adapter's files and of those of its base.
+      date, template_vars, adapter, base: in words what the hash covers too: a date that the
+        template prints, what else it was given to read, and the hashes of a merged adapter's files
+        and of those of its base.
       prefix_ids: ids before the reply, one row for each prompt; none where rows have their own.
       suffix_ids: ids behind the reply.
       objectives: columns behind the reward.
@@ -54,6 +55,7 @@ class Identity:
     pooling: str = "last"
     dtype: str = ""
     date: str = ""
+    template_vars: dict[str, str] = dataclasses.field(default_factory=dict)
     adapter: str = ""
     base: str = ""
     prefix_ids: tuple[tuple[int, ...], ...] = ()

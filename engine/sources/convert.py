@@ -1,5 +1,6 @@
 """Fetches and converts a model; refuses one that bears the name of a published model it is not."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,17 @@ def policy_of(settings: ConvertSettings, published: Published | None) -> Templat
         bos=settings.bos or bos,
         date=settings.date or (published.date if published else "") or None,
         newlines=settings.newlines or "keep",
+        template_vars=_variables(settings.template_vars),
     )
+
+
+def _variables(said: str) -> dict[str, str]:
+    """Name -> text of `name=text,name=text`; a comma ends a text where `name=` is behind it."""
+    pairs = [each.partition("=") for each in re.split(r", *(?=[^\W\d]\w*=)", said)] if said else []
+    variables = {name: text for name, _, text in pairs}
+    if len(variables) < len(pairs) or not all(n.isidentifier() and sign for n, sign, _ in pairs):
+        raise AssayError(f"template_vars={said!r}; allowed: <name>=<text>, each name once")
+    return variables
 
 
 def convert(

@@ -22,6 +22,9 @@ NEWLINES = ("keep", "trim")
 ROLES = ("system", "developer", "user", "assistant", "tool")
 # Names in templates that are not the row's to give.
 RESERVED = {"messages", "add_generation_prompt", "strftime_now", "raise_exception", "namespace"}
+# Nor a conversion's: the tokenizer gives them, another setting does, or they are no texts.
+_TAKEN = {*RESERVED, *PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES, "date_string"}
+_TAKEN |= {"tools", "documents", "enable_thinking"}
 _SHAREGPT = {"human": "user", "gpt": "assistant"}  # roles by other names
 # How TRL's reward trainer renders rows of texts, without a chat template: the reply ends with eos.
 TRL = (
@@ -65,6 +68,8 @@ class TemplatePolicy:
     # `keep` or `trim` the line ends with which the rendered text begins, directly or behind its
     # BOS; some templates begin with one by mistake.
     newlines: str = "keep"
+    # What else the template reads, name -> text, such as the principle that a judge rates by.
+    template_vars: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, allowed in (("bos", BOS_POLICIES), ("newlines", NEWLINES)):
@@ -73,6 +78,8 @@ class TemplatePolicy:
                 raise AssayError(
                     f"template.{name}={value!r}; allowed: {', '.join(map(repr, allowed))}"
                 )
+        if taken := _TAKEN & {*self.template_vars}:
+            raise AssayError(f"template_vars: {', '.join(sorted(taken))}; allowed: other variables")
         if self.date and (day := parsed_date(self.date)):
             object.__setattr__(self, "date", spelled(day))
 
@@ -80,11 +87,13 @@ class TemplatePolicy:
     def to_json(self) -> dict[str, Any]:
         """The fields, for `model.json`, `run.json` and hashes.
 
-        `newlines` was added later; the default `keep` is left out, so that hashes of older
-        checkpoints stay as they are.
+        `newlines` and `template_vars` were added later; their defaults are left out, so that hashes
+        of older checkpoints stay as they are.
         """
-        fields = dataclasses.asdict(self)
-        return {k: v for k, v in fields.items() if (k, v) != ("newlines", "keep")}
+        later = {"newlines": "keep", "template_vars": {}}
+        return {
+            k: v for k, v in dataclasses.asdict(self).items() if k not in later or v != later[k]
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +223,16 @@ class ChatTemplate:
         """Whether the template mentions the function that gives today's date."""
         return "strftime_now" in self._source
 
+    def check_variables(self) -> None:
+        """Raises AssayError for a variable of the policy that the template does not read."""
+        with prefixed("chat template"):
+            read = template_sandbox.read_names(self._source)
+        if unread := sorted({*self.policy.template_vars} - read):
+            allowed = ", ".join(sorted(read - _TAKEN)) or "none, for this template"
+            raise AssayError(
+                f"template_vars: the chat template does not read {unread[0]!r}; allowed: {allowed}"
+            )
+
     @functools.cached_property
     def demands_system(self) -> bool:
         """Whether the template refuses conversations without a system turn, and no others."""
@@ -271,6 +290,7 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             **self.tokenizer.special_tokens_map,
             **date,
+            **self.policy.template_vars,
         }
 
     def _around(

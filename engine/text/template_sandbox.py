@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -59,8 +59,16 @@ def render(
     return texts
 
 
+def read_names(template: str) -> set[str]:
+    """Names of variables that hostile Jinja source reads; raises as `render`."""
+    return set(_answered(template))
+
+
 def _answered(*request: object) -> list[str]:
-    """What `_render` returns in the child; raises as `render`."""
+    """What `_render`, or of a template alone `_read_names`, returns in the child.
+
+    Raises as `render`.
+    """
     sent = json.dumps(request).encode() + b"\n"
     with _lock:
         child = _child()
@@ -118,7 +126,9 @@ def _serve() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin.buffer:
         try:
-            answer = json.dumps([_render(*json.loads(line)), ""])
+            request = json.loads(line)
+            answered = _render if len(request) > 1 else _read_names
+            answer = json.dumps([answered(*request), ""])
         except Exception as error:  # a template may raise anything, MemoryError included
             answer = json.dumps([None, _reason(error)])
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -201,9 +211,18 @@ def _render(
     return texts
 
 
+def _read_names(template: str) -> list[str]:
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
+    return sorted(meta.find_undeclared_variables(_environment().parse(template)))
+
+
 @functools.lru_cache(maxsize=16)
 def _compiled(template: str) -> jinja2.Template:
-    """A template in the sandbox that published chat templates are written for.
+    return _environment().from_string(template)
+
+
+def _environment() -> jinja2.Environment:
+    """The sandbox that published chat templates are written for.
 
     Its settings, functions, filters and tags are those of `transformers` 5.23, whose import alone
     takes over a second; a test compares the renderings.
@@ -213,7 +232,7 @@ def _compiled(template: str) -> jinja2.Template:
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
-    return environment.from_string(template)
+    return environment
 
 
 def _reason(error: Exception) -> str:

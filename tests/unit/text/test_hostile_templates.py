@@ -56,6 +56,13 @@ def test_a_template_that_never_ends_is_stopped_in_any_thread_and_the_next_one_re
     assert len(ended) == 2
 
 
+def test_a_template_is_stopped_whose_names_are_never_found():
+    policy = TemplatePolicy(bos="template", date=None, template_vars={"x": "1"})
+    chat = ChatTemplate(tiny.tokenizer("{{ x }}{{ 2 ** (2 ** 40) }}"), policy)
+    with pytest.raises(AssayError, match="2 seconds of CPU"):
+        chat.check_variables()
+
+
 @pytest.mark.slow
 def test_a_template_that_never_ends_is_stopped_where_the_timer_s_signal_is_ignored():
     script = (

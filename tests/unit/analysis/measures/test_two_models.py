@@ -137,6 +137,10 @@ def _of_weights(folder, policy=(), identity=(), **record):
     [
         ({}, ""),
         ({"policy": {"bos": "none"}}, "bos=template/none"),
+        (
+            {"policy": {"template_vars": {"principle": "brief"}}},
+            "template_vars={}/{'principle': 'brief'}",
+        ),
         ({"head": "urm-helpfulness"}, "head=urm/urm-helpfulness"),
         ({"identity": {"mode": "text", "pooling": "first_pad"}}, "mode=ids/text, pooling=last/"),
         ({"decoder_hash": "e"}, ""),

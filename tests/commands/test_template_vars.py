@@ -1,0 +1,73 @@
+"""A variable that a chat template reads beside the messages, such as the principle of a judge."""
+
+import pytest
+
+import assay
+from engine.checkpoint.card import Checkpoint
+from tests.support import tiny
+
+# As a user writes it: the folder's template, with a question about the reply behind the reply.
+TEMPLATE = (
+    "{% set messages = messages + [{'role': 'user', 'content': 'Is it ' ~ principle ~ '?'}] %}"
+    + tiny.CHATML
+)
+PROMPT, REPLIES = "What?", ["love", "the truth"]
+SAID = "principle=brief, kind"
+
+
+@pytest.fixture
+def hf(tmp_path):
+    return tiny.write_model(tmp_path / "hf", template=TEMPLATE)
+
+
+def test_rewards_are_those_of_transformers_with_the_variable(hf, tmp_path):
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = assay.load(str(hf), cache=str(tmp_path / "cache"), convert={"template_vars": SAID})
+    tokenizer = AutoTokenizer.from_pretrained(hf)
+    torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
+    expected = []
+    for reply in REPLIES:
+        turns = [{"role": "user", "content": PROMPT}, {"role": "assistant", "content": reply}]
+        ids = tokenizer.apply_chat_template(turns, return_dict=False, principle="brief, kind")
+        with torch.no_grad():
+            expected.append(torch_model(torch.tensor([ids])).logits.item())
+    assert model.score(PROMPT, REPLIES) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_a_run_goes_on_only_under_the_same_variables(command, run, hf, tmp_path):
+    where = [str(hf), f"--run={run.folder}", f"--config.cache={tmp_path / 'cache'}"]
+    flags = ["sweep", *where, f"--prompt={PROMPT}", "--config.self_check=1"]
+    assert command(*flags, f"--config.convert.template_vars={SAID}").code == 0
+    [result] = run.results().values()
+    assert result.identity.template_vars == {"principle": "brief, kind"}
+    for other in ("principle=brief", ""):
+        done = command(*flags, f"--config.convert.template_vars={other}")
+        assert done.code == 2 and "template_vars" in done.err[-1]
+    assert command(*flags, f"--config.convert.template_vars={SAID}").code == 0
+
+
+def test_a_rows_variable_goes_before_the_conversions(command, hf, tmp_path):
+    where = [f"--source={hf}", f"--checkpoint={tmp_path / 'c'}"]
+    assert command("convert", *where, f"--config.template_vars={SAID}").code == 0
+    chat = Checkpoint.open(tmp_path / "c").template
+    turns = [{"role": "user", "content": PROMPT}]
+    both = chat.texts([turns, turns], [{}, {"principle": "true"}])
+    assert ["brief, kind" in text for text in both] == [True, False] and "true" in both[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("principle=a,principel=b", "'principel'; allowed: principle"),
+        ("messages=x", "template_vars: messages"),
+        ("bos_token=x", "template_vars: bos_token"),
+        ("principle", "template_vars='principle'"),
+        ("principle=a, principle=b", "each name once"),
+    ],
+)
+def test_a_name_that_the_template_does_not_read_is_refused(command, hf, tmp_path, given, said):
+    flags = [f"--source={hf}", f"--checkpoint={tmp_path / 'c'}", f"--config.template_vars={given}"]
+    assert said in command("convert", *flags).refusal()
+    assert not (tmp_path / "c").exists()
