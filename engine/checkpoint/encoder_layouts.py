@@ -36,6 +36,8 @@ _MODULES = {
     **dict.fromkeys(("output.dense", "ffn.lin2", "mlp.Wo"), "down"),
     **dict.fromkeys(("output.LayerNorm", "output_layer_norm", "mlp_norm"), "ffn_norm"),
 }
+# Before the pooler of the encoder that RoBERTa's class, which has another one, does not read.
+UNREAD = "unread: "
 _KINDS = {"gamma": "weight", "beta": "bias"}  # of norms in the first files of BERT
 # Parameters of a layer, and all others: layouts of weight and bias in the file.
 _OF_LAYER = {
@@ -87,7 +89,10 @@ def encoder_rules(config: EncoderConfig) -> tuple[Rule, ...]:
 
 def encoder_names(keys: Iterable[str], head: str = "") -> dict[str, str]:
     """Each tensor name of a file -> the name that the rules have for it."""
-    return {key: _name(key) for key in keys}
+    names = {key: _name(key) for key in keys}
+    if "model.pooler.weight" in [names[key] for key in names if "classifier.dense." in key]:
+        names |= {key: f"{UNREAD}{key}" for key in names if "pooler.dense." in key}
+    return names
 
 
 def _name(key: str) -> str:

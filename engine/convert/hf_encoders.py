@@ -36,6 +36,8 @@ _READ = frozenset(
 _FIXED: Values = {
     "position_embedding_type": ("absolute", None),
     "use_bidirectional_attention": (True, False, None),
+    "is_decoder": (False, None),  # a mask, by which positions see no later ones
+    "rope_scaling": (None,),
 }
 
 
@@ -198,8 +200,8 @@ FAMILIES = {
             **{"num_attention_heads": "n_heads", "intermediate_size": "hidden_dim"},
             "hidden_act": "activation",
         },
-        # The class makes these positions only when it draws new weights.
-        read=frozenset({"sinusoidal_pos_embds"}),
+        # The class makes these positions, and ties an output head, when it draws new weights.
+        read=frozenset({"sinusoidal_pos_embds", "tie_weights_"}),
         eps=1e-12,
     ),
     "modernbert": Family(

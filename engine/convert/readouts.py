@@ -9,6 +9,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint import layouts
+from engine.checkpoint.encoder_layouts import UNREAD
 from engine.convert import gates
 from engine.convert.hf_config import architecture, is_language_model, output_config
 from engine.convert.hf_families import REWARDS
@@ -88,6 +89,9 @@ def _without_the_rest(plan: HeadPlan, files: TensorFiles, head: Collection[str])
     if of_mtp := layouts.mtp_keys(files.tensors):
         extra |= of_mtp
         notes.append(f"multi-token prediction is not read: {len(of_mtp)} tensors are left out")
+    if poolers := {key for key in files.tensors if key.startswith(UNREAD)}:
+        extra |= poolers
+        notes.append(f"{min(poolers).removeprefix(UNREAD)} is left out: the class does not read it")
     return dataclasses.replace(plan, extra=extra, notes=tuple(notes))
 
 

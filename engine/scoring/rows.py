@@ -11,6 +11,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint.card import Checkpoint
 from engine.display import progress, shortened
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.models.encoder_config import NetworkConfig
 from engine.runs import schema
 from engine.scoring.batches import Bucket, Distinct, token_candidates
@@ -192,6 +193,14 @@ class RewardRows(Rows):
     def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of [start, stop) whose conversation is that of a row before `start`."""
         return self.distinct.duplicates(start, stop)
+
+    def check(self, decoder: NetworkConfig) -> None:
+        """As of all rows; of a list the message says which is the longest."""
+        longest = int(np.argmax(self.distinct.shared + np.diff(self.distinct.starts)))
+        row, items = int(self.distinct.first[longest]), self.columns.get("item", ())
+        too_long = self.distinct.longest() > decoder.max_positions
+        with prefixed(f"item {row}") if too_long and row < len(items) else nullcontext():
+            super().check(decoder)
 
     def extent(self) -> tuple[int, int]:
         """Longest conversation, up to where rewards are read, and highest token id."""

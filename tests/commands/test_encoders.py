@@ -9,7 +9,7 @@ import pytest
 from engine import api
 from engine.runs.folder import RunFolder
 from engine.runs.storage import path_of
-from launch import score, search, sweep, verify
+from launch import report, score, search, sweep, verify
 from tests.support import encoders, folders
 
 PROMPT = "what is good"
@@ -91,3 +91,25 @@ def test_what_an_encoder_has_not_is_refused_and_nothing_is_written(
     assert command.main([*where, *prompt, *flags]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_reply_that_is_too_long_is_refused_with_its_row(checkpoint, tmp_path, capsys):
+    (tmp_path / "items.txt").write_text("love\n" + "bad " * 300 + "\nfilm\n")
+    flags = f"--run={tmp_path / 'run'}", f"--items={tmp_path / 'items.txt'}", f"--prompt={PROMPT}"
+    assert score.main([f"--checkpoint={checkpoint.path}", *flags]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "item 1:" in line and "256" in line
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_a_report_has_pairs_with_probes_and_tokens_behind_replies(checkpoint, tmp_path, light):
+    rows = [{"prompt": PROMPT, "chosen": f"{word} film", "rejected": "bad"} for word in ("a", "it")]
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = [f"--prompt={PROMPT}", f"--items={pairs}", "--probes", f"--after_items={pairs}"]
+    out = tmp_path / "out"
+    assert report.main([str(checkpoint.path), *flags, f"--out={out}"]) == 0
+    held = RunFolder.read(path_of(out / "run")).results.values()
+    assert {result.identity.pooling for result in held} == {"first"}
+    assert (out / "report" / "index.html").exists()

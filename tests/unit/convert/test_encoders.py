@@ -37,12 +37,14 @@ def refusal(folder) -> str:
         ("bert", {"model_type": "electra"}, "model_type='electra'"),
         ("bert", {"position_embedding_type": "relative_key"}, "relative_key"),
         ("bert", {"hidden_act": "mish"}, "hidden_act='mish'"),
+        ("bert", {"is_decoder": True}, "is_decoder=True"),
         ("bert", {"some_new_attribute": 1}, "some_new_attribute"),
         ("bert", {"num_attention_heads": 5}, "5 heads"),
         ("deberta-v3", {"conv_kernel_size": 3}, "conv_kernel_size=3"),
         ("deberta-v3", {"relative_attention": False}, "relative_attention=False"),
         ("deberta-v3", {"pos_att_type": ["p2p"]}, "p2p"),
         ("modernbert", {"attention_bias": True}, "attention_bias=True"),
+        ("modernbert", {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, "rope_scaling="),
         ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling='max'"),
         ("modernbert", {"layer_types": ["full_attention"]}, "layer_types"),
     ],
@@ -127,3 +129,21 @@ def test_old_names_of_norms_and_buffers_are_read(bert, tmp_path):
     first = folders.convert(folder, tmp_path / "first")
     second = folders.convert(bert, tmp_path / "second")
     assert first.card.checkpoint_hash == second.card.checkpoint_hash
+
+
+def test_the_pooler_that_a_roberta_does_not_read_is_left_out_in_one_line(tmp_path):
+    folder, said = encoders.save(encoders.build("roberta"), "roberta", tmp_path / "hf"), []
+    first = folders.convert(folder, tmp_path / "first")
+    tensors = load_file(folder / "model.safetensors")
+    further = {kind: tensors[f"classifier.dense.{kind}"] + 1 for kind in ("weight", "bias")}
+    tensors |= {f"roberta.pooler.dense.{kind}": value for kind, value in further.items()}
+    save_file(tensors, folder / "model.safetensors")
+    second = folders.convert(folder, tmp_path / "second", note=said.append)
+    assert first.card.checkpoint_hash == second.card.checkpoint_hash
+    assert [line for line in said if "roberta.pooler.dense" in line]
+
+
+def test_an_attribute_of_published_distilberts_is_read(tmp_path):
+    name = "distilbert"
+    folder = encoders.save(encoders.build(name), name, tmp_path / "hf", tie_weights_=True)
+    assert folders.convert(folder, tmp_path / "checkpoint").card.decoder.num_layers == 3
