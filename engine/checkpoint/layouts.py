@@ -252,7 +252,8 @@ _IGNORED = re.compile(
     r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked|(attention|attn)\.(masked_)?bias|"
     r"original_module\..+)$|^([a-z]+\.)?embeddings\.(position|token_type)_ids$"
 )
-# The name of ModernBERT's norms before attention, which its first layer does not have.
+# The name of ModernBERT's norms before attention, which its first layer does not have; InternLM2's
+# layers all have one of that name.
 NOT_FIRST = "model.layers.{l}.attention_norm.weight"
 
 
@@ -382,7 +383,8 @@ def rule_keys(rule: Rule, config: NetworkConfig) -> list[str]:
     layers = layers_of(rule, config) if "{l}" in rule.key else [0]
     keys = [rule.key.replace("{l}", str(layer)) for layer in layers]
     named = [key for one in keys for key in expert_keys(one, config)]
-    return named[1:] if config.pre_norms and rule.key == NOT_FIRST else named
+    lacks_first = config.pre_norms and not config.shares_prefix and rule.key == NOT_FIRST
+    return named[lacks_first:]
 
 
 def layers_of(rule: Rule, config: NetworkConfig) -> list[int]:
