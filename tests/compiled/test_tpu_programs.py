@@ -78,8 +78,8 @@ class FaultyLayer(Layer):
     Activations and weights of gate and up are widened together, of `down` the stack of weights.
     """
 
-    def __init__(self, config, dtype, sums, platform):
-        super().__init__(config, dtype, layer.FLOAT32, platform)
+    def __init__(self, config, dtype, sums, platform, of_delta=False):
+        super().__init__(config, dtype, layer.FLOAT32, platform, of_delta)
         self.q = layer.zeros(config, "LDNH", dtype)
         self.k = layer.zeros(config, "LDKH", dtype)
         self.v = layer.zeros(config, "LDKH", dtype)
