@@ -200,4 +200,6 @@ def unclear(table: pl.DataFrame, what: str) -> str:
     if not len(known) or significant(table).height:
         return ""
     lowest = q_value(float(known.min()))
+    if len(known) == 1:
+        return f"No effect is significant ({lowest})."
     return f"None of {len(known)} {what} is significant (lowest {lowest})."

@@ -196,11 +196,7 @@ class DecoderConfig:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `to_json`."""
-        read = with_tuples(fields)
-        for name in ("rope", "window_rope"):
-            if read.get(name):
-                read[name] = Rope(**with_tuples(read[name]))
-        return cls(**read)
+        return cls(**with_ropes(fields))
 
 
 # Any: a frozen dataclass, and what JSON holds.
@@ -264,3 +260,13 @@ def _yarn_frequencies(plain: list[float], rope: Rope, size: int) -> list[float]:
     span = high - low or 0.001
     divided = [min(max((i - low) / span, 0.0), 1.0) for i in range(len(plain))]
     return [f * (1 - d) + f / rope.factor * d for f, d in zip(plain, divided, strict=True)]
+
+
+# Any: parsed JSON.
+def with_ropes(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a decoder or an encoder as its constructor takes them."""
+    read = with_tuples(fields)
+    for name in ("rope", "window_rope"):
+        if read.get(name):
+            read[name] = Rope(**with_tuples(read[name]))
+    return read

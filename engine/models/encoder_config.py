@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig, Rope, with_tuples, written_fields
+from engine.models.config import DecoderConfig, Rope, with_ropes, written_fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,11 +88,7 @@ class EncoderConfig:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "EncoderConfig":
         """The inverse of `to_json`."""
-        read = with_tuples(fields)
-        for name in ("rope", "window_rope"):
-            if read.get(name):
-                read[name] = Rope(**with_tuples(read[name]))
-        return cls(**read)
+        return cls(**with_ropes(fields))
 
 
 NetworkConfig = DecoderConfig | EncoderConfig
