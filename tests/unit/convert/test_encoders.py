@@ -108,9 +108,7 @@ def test_several_rows_need_to_know_which_is_the_reward(tmp_path):
         ("roberta", "<s> w h a t Ġ i s </s> </s>", "</s>", None),
     ],
 )
-def test_prompt_and_reply_are_the_tokenizers_pair(
-    saved, tmp_path, name, prefix, suffix, separator
-):
+def test_prompt_and_reply_are_the_tokenizers_pair(saved, tmp_path, name, prefix, suffix, separator):
     checkpoint = folders.convert(saved(name), tmp_path / "checkpoint")
     around, tokens = (
         checkpoint.template.split("what is"),
