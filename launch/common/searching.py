@@ -35,8 +35,8 @@ def _sequence(result: SearchResult) -> str:
     notes, certificate = [], result.certificate
     if certificate is not None and certificate.better:
         notes.append(
-            f"{certificate.better:,} of its {certificate.swaps:,} swaps of one token are better, the "
-            f"best {certificate.best_text!r} with {certificate.best_reward:.4g}"
+            f"{certificate.better:,} of its {certificate.swaps:,} swaps of one token are better, "
+            f"the best {certificate.best_text!r} with {certificate.best_reward:.4g}"
         )
     elif certificate is not None:
         notes.append(f"none of its {certificate.swaps:,} swaps of one token is better")
