@@ -9,9 +9,10 @@ fastest for it. The command fails if the rewards differ. About 5 minutes on two 
 
 import argparse
 import functools
+import itertools
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -75,12 +76,6 @@ def torch_rewards(
     return torch.cat(rewards).numpy()
 
 
-def both_seconds(run: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of one call, and CPU seconds of the process in it."""
-    began = time.process_time()
-    return seconds_of(run), time.process_time() - began
-
-
 def run(chosen: argparse.Namespace, folder: Path) -> bool:
     """Measures both ways in turns and prints the table; returns whether the rewards agree."""
     model = saved(folder / "hf", chosen.layers, chosen.rows)
@@ -91,18 +86,20 @@ def run(chosen: argparse.Namespace, folder: Path) -> bool:
     shares = np.array_split(np.random.default_rng(0).permutation(chosen.rows), chosen.rounds)
     assay.score(shares[0])  # compiles the step of this length
     theirs = functools.partial(torch_rewards, model, prompt)
+    theirs(chosen.batches[0], shares[0][:_TRIED])  # torch warms up
     tried = {b: seconds_of(lambda b=b: theirs(b, shares[0][:_TRIED])) for b in chosen.batches}
     batch = min(tried, key=lambda b: tried[b])
     ways = {"assay": assay.score, "transformers": functools.partial(theirs, batch)}
     rewards: dict[str, list[np.ndarray]] = {name: [] for name in ways}
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for share in shares:
-        for name, way in ways.items():
-            spent[name].append(both_seconds(lambda: rewards[name].append(way(share))))
+    for share, (name, way) in itertools.product(shares, ways.items()):
+        began, cpu = time.perf_counter(), time.process_time()
+        rewards[name].append(way(share))
+        spent[name].append((time.perf_counter() - began, time.process_time() - cpu))
     print(
         f"model     {chosen.layers} layers, {chosen.rows:,} tokens, conversations of "
         f"{len(prompt.prefix) + 1 + len(prompt.suffix)} positions\n"
-        f"assay     {chosen.step_size} candidates a step of short ones; transformers {batch} a batch"
+        f"assay     steps of {chosen.step_size}, if short; transformers: batches of {batch}"
     )
     print(f"\n{table({name: np.array(each) for name, each in spent.items()})}")
     ours, other = (np.concatenate(each) for each in rewards.values())

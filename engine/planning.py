@@ -25,8 +25,8 @@ from engine.scoring.batches import SHORT, largest_step, whole_length
 
 # Candidates per step that `auto` takes where memory allows: docs/decisions/start-and-memory.md.
 STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
-# The same of an encoder on a CPU, whose candidates are whole conversations: in steps that the caches
-# hold they take a tenth less time (docs/speed.md).
+# The same of an encoder on a CPU, whose candidates are whole conversations. In steps that caches
+# hold, they take a tenth less time (docs/speed.md).
 _ENCODER_STEP = 256
 LEAST_STEP = 16  # candidates per step on each device
 # What compilers, buffers of the reader and threads add to a process that has imported Assay, and
@@ -172,12 +172,12 @@ def weight_bytes(model: Model, axis: str = "") -> int:
     """
     total = 0
     for number, head in enumerate(model.heads):
-        for name, one in parameters(model.held, head).items():
+        for name, parameter in parameters(model.held, head).items():
             readout = name.startswith("readout.")
-            if axis in one.axes and (readout or number == 0):
-                sharding = meshes.parameter_sharding(model.mesh, one.axes, one.shape)
+            if axis in parameter.axes and (readout or number == 0):
+                sharding = meshes.parameter_sharding(model.mesh, parameter.axes, parameter.shape)
                 item_bytes = 4 if readout else model.item_bytes
-                total += math.prod(sharding.shard_shape(one.shape)) * item_bytes
+                total += math.prod(sharding.shard_shape(parameter.shape)) * item_bytes
     return total
 
 
@@ -246,8 +246,8 @@ def fitting_step(model: Model, work: SweepWork) -> int:
     """The step that a user named; else the largest that fits, or the least where none does."""
     whole = model.platform == "cpu" and not model.config.shares_prefix
     usual = _ENCODER_STEP if whole else STEPS[model.platform]
-    step, named = work.step_size or usual, work.step_size is not None
-    while not named and step > LEAST_STEP and not fits(model, work, step_size=step):
+    step, is_given = work.step_size or usual, work.step_size is not None
+    while not is_given and step > LEAST_STEP and not fits(model, work, step_size=step):
         step //= 2
     return step
 

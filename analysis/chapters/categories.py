@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Files, Finding, Heading, Picture, Text
+from analysis.blocks import Block, Finding, Heading, Picture, Text
 from analysis.charts.estimates import estimates
 from analysis.columns import Row, Spec
 from analysis.measures import word_scores
@@ -25,13 +25,11 @@ from analysis.measures.category_contrasts import (
     BY_MODEL,
     LANGUAGE_MODEL,
     LOGPROBS,
-    MEDIANS,
     OTHERS,
     UNKNOWN,
     Scale,
     by_base,
     by_model,
-    category_medians,
     scales,
 )
 from analysis.measures.word_scores import WordScores
@@ -41,7 +39,6 @@ from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.lexicons import categories
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
 
-NO_WORDS = "No list and no vocabulary has words of two categories of one scale."
 _FEW_WORDS = "No list and no vocabulary has five words of a category, and five others of its scale."
 _FEW_MODELS = (
     "Base models are compared where two bases have two models each or more, because the models are "
@@ -53,7 +50,6 @@ _FRAMINGS = (POSITIVE, NEGATIVE, UNKNOWN, BOTH)  # A comparison is told under th
 def _tables(study: Study) -> Iterator[Table]:
     words = _CategoryWords(study)
     lineages = {model: info.lineage for model, info in study.infos.items()}
-    yield table(MEDIANS.name, make=words.medians)
     yield table(BY_MODEL.name, make=lambda: words.tested(BY_MODEL, by_model, _FEW_WORDS))
     of_bases = partial(by_base, bases=bases_of(study), lineages=lineages)
     yield table(BY_BASE.name, make=lambda: words.tested(BY_BASE, of_bases, _FEW_MODELS))
@@ -96,11 +92,6 @@ class _CategoryWords:
         options = self.study.options
         rng = np.random.default_rng(options.seed)
         return (row for one in every for row in test(one, rng=rng, draws=options.permutations))
-
-    def medians(self) -> pl.DataFrame:
-        """`MEDIANS`."""
-        rows = (row for scores in self.scores for row in category_medians(scores, self.words))
-        return required(MEDIANS.frame(rows), NO_WORDS)
 
     def tested(self, spec: Spec, test: Callable[..., Iterable[Row]], why: str) -> pl.DataFrame:
         """The table of a test of every scale."""
@@ -194,7 +185,6 @@ def _panels(study: Study, contrasts: pl.DataFrame) -> tuple[pl.DataFrame, str]:
 def _rows(study: Study) -> Iterator[Block]:
     models, logprobs = study.tables[BY_MODEL.name], study.tables.get(LOGPROBS.name)
     yield from (Text(_OVER_WORDS, "how"), *BY_MODEL.rows(models), *LOGPROBS.rows(logprobs))
-    yield Files([f"{MEDIANS.name}.csv"])
 
 
 def said(items: str) -> str:

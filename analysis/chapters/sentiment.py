@@ -8,10 +8,8 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Finding, Folded, Mark, Marks, Picture, Text
-from analysis.charts.clouds import clouds, fitted
+from analysis.blocks import Block, Finding, Mark, Marks, Picture, Text
 from analysis.charts.estimates import estimates
-from analysis.charts.look import PANELS
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures import matched_words
 from analysis.sentences import counted, deviations, significant, unclear
@@ -43,12 +41,11 @@ SLOPES = Spec(
 _SIDES = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
 _AFINN = "AFINN-111"  # The list of the package.
 _NAMED = 3  # Prompts that a sentence names.
-_AXES = ("value", "reward")
 _FROM_TO = "from the mildest positive word to the strongest"
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """For other chapters and charts: ("sentiment_points",)."""
+    """For other chapters: ("sentiment_points",)."""
     yield table("matches", "sentiment", make=partial(_matches, study))
     yield table("sentiment_points", make=partial(_points, study), file=False)
     yield table(SLOPES.name, make=lambda: sentiment_slopes(study.tables["sentiment_points"]))
@@ -131,25 +128,6 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
     )
     yield Picture("sentiment_slopes", caption, draw)
     yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
-    text = (
-        "Each square is a few tokens: their reward to {} against their valence. Lines are least "
-        "squares within positive words and within all others."
-    )
-    points, pictures = study.tables["sentiment_points"], []
-    if len(study.scored) > PANELS:
-        return
-    for prompt, words in in_order(points, list(study.run.vocabulary_prompts)):
-        lines = pl.concat(
-            fitted(
-                words.filter(chosen), slopes.filter(prompt=prompt, valence=side), *_AXES
-            ).with_columns(line=pl.lit(side))
-            for side, chosen in _SIDES.items()
-        )
-        draw = partial(clouds, words, study.names, ("valence of the word (AFINN)", "reward"))
-        drawn = partial(draw, x=_AXES[0], y=_AXES[1], lines=lines)
-        said = text.format(study.prompt_names[prompt])
-        pictures.append(Picture(f"sentiment_points_{prompt}", said, drawn))
-    yield Folded("Word by word", pictures)
 
 
 FAMILY = (

@@ -1,4 +1,4 @@
-"""Word categories: medians, and contrasts by model and between models of different bases.
+"""Word categories: contrasts by model and between models of different bases.
 
 A contrast is the mean percentile of the words of a category less that of the words it is compared
 with: those of the other category of its scale, or of all others where there are more than two. A
@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, q, several
+from analysis.columns import LIST, MODEL, Column, P, Row, Spec, ends, q, several
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
-from analysis.statistics.inference import median_interval
 from analysis.statistics.permutation_tests import permutation_test, welch_interval
 from analysis.words.questions import NEGATIVE, POSITIVE
 
@@ -36,15 +35,6 @@ _SIDES = (
 _SIZES = several("count", "words other_words questions prompts")
 _FAMILY = Column("family", help="all tests of the table")
 LANGUAGE_MODEL = Column("language_model")
-MEDIANS = Spec(
-    "categories",
-    (
-        *(MODEL, PROMPT, LIST.but(help="`vocabulary` for tokens"), *several("text", "scale")),
-        *(Column("category"), Column("n", "count", help="words")),
-        Column("median_percentile", "share", help="among the words of the scale"),
-        *ends("share", "95 %, over words; NaN for fewer than six"),
-    ),
-)
 BY_MODEL = Spec(
     "category_models",
     (
@@ -116,28 +106,6 @@ class Scale:
         for name in names[:1] if len(names) == 2 else names:
             against = names[1] if len(names) == 2 else OTHERS
             yield name, against, self.categories == name
-
-
-def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
-    """Rows of `MEDIANS`: each category, for every model under every prompt of its own.
-
-    Scales of which one category alone is there are left out. `words` is what
-    `words.lexicons.categories` returns.
-    """
-    for (scale,), listed in words.group_by("scale", maintain_order=True):
-        kept = scores.only(listed["word"].to_list())
-        of_word = dict(listed.select("word", "category").iter_rows())
-        categories = np.array([of_word[word] for word in kept.words])
-        if len(set(categories.tolist())) < 2:
-            continue
-        percentiles = kept.percentiles()
-        is_scored = ~np.isnan(kept.values).any(axis=2)
-        for m, p in np.argwhere(is_scored).tolist():
-            for category in dict.fromkeys(listed["category"]):
-                values = percentiles[m, p, categories == category]
-                if len(values):
-                    keys = (kept.models[m], kept.prompts[p], scores.source, scale, category)
-                    yield (*keys, len(values), *median_interval(values)[:3])
 
 
 def scales(

@@ -60,11 +60,6 @@ def ols(y: Array, x: Array, groups: Array) -> Fit:
     return Fit(value, value - half, value + half, p, stderr, n)
 
 
-def coefficients(y: Array, x: Array, groups: Array) -> Array:
-    """The coefficients of `ols` alone; float64 [K + 1]."""
-    return _solved(np.asarray(y, dtype=np.float64), _design(x), groups)[0]
-
-
 def _design(x: Array) -> Array:
     return np.column_stack([np.ones(len(x)), np.asarray(x, dtype=np.float64)])
 

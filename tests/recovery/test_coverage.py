@@ -85,10 +85,6 @@ def mean(rng, words):
     return inference.clustered(x.mean(), x - x.mean(), of), 0
 
 
-def median(rng, count):
-    return inference.median_interval(rng.exponential(size=count)), math.log(2)
-
-
 def two_means(rng, count, other, spread):
     values = np.append(spread * rng.normal(size=count), rng.normal(size=other))[:, None]
     return single(Estimates(*welch_interval(values, np.arange(count + other) < count))), 0
@@ -151,7 +147,6 @@ SETTINGS = {
     section: ((5, 0.7), (5, 0.95), (60, 0.9)),
     temperature: (("100x2", 2.0), ("300x3", 0.7), ("unequal", 1.0)),
     mean: (("5",), ("10x4",), ("unequal",)),
-    median: ((6,), (20,), (101,)),
     two_means: ((3, 8, 4.0), (3, 30, 1.0), (5, 5, 0.3)),
     pearson: (("30", 0.8), ("20x4", 0.0), ("unequal", 0.5)),
     pearson_less_another: (("50", 0.8, 0.5), ("100x3", 0.9, 0.2), ("300", 0.5, 0.4)),
