@@ -87,8 +87,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> bool:
     assay.score(shares[0])  # compiles the step of this length
     theirs = functools.partial(torch_rewards, model, prompt)
     theirs(chosen.batches[0], shares[0][:_TRIED])  # torch warms up
-    some = shares[0][:_TRIED]
-    tried = {b: seconds_of(functools.partial(theirs, b, some)) for b in chosen.batches}
+    tried = {b: seconds_of(lambda b=b: theirs(b, shares[0][:_TRIED])) for b in chosen.batches}
     batch = min(tried, key=lambda b: tried[b])
     ways = {"assay": assay.score, "transformers": functools.partial(theirs, batch)}
     rewards: dict[str, list[np.ndarray]] = {name: [] for name in ways}

@@ -25,8 +25,8 @@ from engine.scoring.batches import SHORT, largest_step, whole_length
 
 # Candidates per step that `auto` takes where memory allows: docs/decisions/start-and-memory.md.
 STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
-# The same of an encoder on a CPU, whose candidates are whole conversations: a step that caches hold
-# takes less time (`python -m bench.encoder --step_size=1024` beside it).
+# The same of an encoder on a CPU, whose candidates are whole conversations. In steps that caches
+# hold, they take a tenth less time (docs/speed.md).
 _ENCODER_STEP = 256
 LEAST_STEP = 16  # candidates per step on each device
 # What compilers, buffers of the reader and threads add to a process that has imported Assay, and
