@@ -4,7 +4,6 @@ An error is relative to the standard deviation of the rewards that are compared.
 """
 
 import dataclasses
-from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +17,6 @@ from engine.models.encoder_config import EncoderConfig
 from tests.support import encoders, folders, parity, slow
 
 REPLIES = ["love", "bad a film", "love film a bad a love film bad", "", "a"]
-FEW = ["love", "bad a film", ""]  # of one padded length, so that a bug compiles one program
 PROMPTS = (5, 60, 200)  # tokens
 # Of each of the three kinds of positions, and what no other has.
 QUICK = ["deberta-v3", "electra", "roberta", "modernbert, mean"]
@@ -37,9 +35,8 @@ def encoder_of(tmp_path_factory):
     return of
 
 
-def converted(name: str, folder, layers: int = 2, **options) -> parity.Pair:
-    kind = "n_layers" if name == "distilbert" else "num_hidden_layers"
-    model = encoders.build(name, **{kind: layers})
+def converted(name: str, folder, **options) -> parity.Pair:
+    model = encoders.build(name)
     encoders.save(model, name, folder / "hf")
     checkpoint = folders.convert(folder / "hf", folder / "checkpoint", **options)
     return parity.Pair(model, checkpoint, restored(checkpoint))
@@ -51,16 +48,16 @@ def restored(checkpoint) -> parity.Restored:
     return parity.Restored(loaded._scorer.graph, loaded._scorer, lambda *_: [])
 
 
-def check_list(pair: parity.Pair, tokens: int = 60, replies: Sequence[str] = REPLIES) -> None:
+def check_list(pair: parity.Pair, tokens: int = 60, tolerance: float = parity.TOLERANCE) -> None:
     """Rewards of replies of several lengths, by both passes."""
     prompt = encoders.prompt(pair.checkpoint, tokens)
-    said = [(prompt, reply) for reply in replies]
+    said = [(prompt, reply) for reply in REPLIES]
     expected = encoders.outputs(pair.model, pair.checkpoint.tokenizer, said)[:, 0]
-    rewards = api.RewardModel(pair.checkpoint, pair.restored.scorer).score(prompt, replies)
-    parity.assert_close(rewards, expected, expected.std())
-    sequences = pair.checkpoint.template.sequences(prompt, replies)
+    rewards = api.RewardModel(pair.checkpoint, pair.restored.scorer).score(prompt, REPLIES)
+    parity.assert_close(rewards, expected, expected.std(), tolerance)
+    sequences = pair.checkpoint.template.sequences(prompt, REPLIES)
     plain = pair.restored.scorer.plain_rewards(sequences)[0]
-    parity.assert_close(plain, expected, expected.std())
+    parity.assert_close(plain, expected, expected.std(), tolerance)
 
 
 def check_sweep(pair: parity.Pair, tokens: int = 60) -> None:
@@ -89,8 +86,8 @@ def test_rewards_of_an_encoder_are_those_of_torch(encoder_of, name, form, tokens
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["deberta-v3", "modernbert"])
-def test_in_float16_the_layers_are_a_loop_and_rewards_are_close(tmp_path, name):
-    pair = converted(name, tmp_path, layers=3)
+def test_in_float16_the_layers_are_a_loop_and_rewards_are_close(encoder_of, name):
+    pair = encoder_of(name)
     looped = api.load(pair.checkpoint, mesh=parity.make_mesh(), dtype="float16")
     prompt = encoders.prompt(pair.checkpoint, 20)
     said = [(prompt, reply) for reply in REPLIES]
@@ -249,7 +246,7 @@ def test_a_planted_bug_fails_the_parity_of_encoders(encoder_of, monkeypatch, nam
     pair = encoder_of(name)
     planted = dataclasses.replace(pair, restored=plant(monkeypatch, pair))
     with pytest.raises(AssertionError, match="relative error"):
-        check_list(planted, replies=FEW)
+        check_list(planted)
 
 
 def test_the_two_passes_differ_where_one_has_a_bug(encoder_of, monkeypatch):

@@ -30,7 +30,7 @@ WORDS = ("what", "is", "a", "good", "film", "bad", "it", "love", "war", "?", "."
 _SHAPE = {
     "vocab_size": 64,
     "hidden_size": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "intermediate_size": 48,
     "max_position_embeddings": 256,
@@ -38,7 +38,7 @@ _SHAPE = {
     "layer_norm_eps": 0.02,  # an epsilon that acts
 }
 _DISTIL = {
-    **{"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 64},
+    **{"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "vocab_size": 64},
     **{"max_position_embeddings": 256, "num_labels": 1},
 }
 _DEBERTA = {
