@@ -10,7 +10,6 @@ layer. Axis letters are those of `engine/types.py`.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,8 +28,7 @@ from engine.types import Candidates
 
 Activation = Callable[[Array], Array]
 _ACTIVATIONS: dict[str, Activation] = {
-    # As torch has it. On a CPU, XLA joins `erf` with the products around it, not the `erfc` of JAX.
-    "gelu": lambda x: 0.5 * x * (1 + jax.lax.erf(x * math.sqrt(0.5))),
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
@@ -190,14 +188,15 @@ class Encoder(nnx.Module):
             else:
                 q, k, v = self._heads(layer, "qkv", h)
             q, k = self._rotated(index, q), self._rotated(index, k)
-            logits = jnp.einsum("CTNH,CSNH->CNTS", q, k, **F32)
+            q, k, v = (jnp.einsum("CTNH->NCTH", part) for part in (q, k, v))
+            logits = jnp.einsum("NCTH,NCSH->NCTS", q, k, **F32)
             if relative is not None:
                 logits += self._on_distances(layer, q, k, relative, plain)
             logits *= (config.head_size * (1 + len(config.relative))) ** -0.5
-            mask = self._mask(index, seen)[:, None, : q.shape[1]]
+            mask = self._mask(index, seen)[:, : q.shape[2]]
             weights = jax.nn.softmax(jnp.where(mask, logits, _MASKED)).astype(v.dtype)
-            mixed = jnp.einsum("CNTS,CSNH->CTNH", weights, v, **F32)
-            mixed = mixed.reshape(*mixed.shape[:2], -1)
+            mixed = jnp.einsum("NCTS,NCSH->NCTH", weights, v, **F32)
+            mixed = jnp.einsum("NCTH->CTNH", mixed).reshape(len(x), q.shape[2], -1)
             x = x[:, :1] if first else x
             x = x + _product("CTE,ED->CTD", mixed, layer.o, getattr(layer, "o_bias", None))
             x = x if config.pre_norms else self._norm(layer, x, "attention_norm")
@@ -222,9 +221,9 @@ class Encoder(nnx.Module):
 
     def _on_distances(
         self, layer: Any, q: Array, k: Array, relative: Float[Array, "R D"], plain: bool
-    ) -> Float[Array, "C N T S"]:
+    ) -> Float[Array, "N C T S"]:
         """DeBERTa's logits of content to position and of position to content, before scaling."""
-        config, positions, added = self.config, k.shape[1], jnp.float32(0)
+        config, positions, added = self.config, k.shape[2], jnp.float32(0)
         names = ("k", "q") if config.relative_shared else ("pos_key", "pos_query")
         rows = relative_rows(config, positions)
         apart = np.subtract.outer(np.arange(positions), np.arange(positions))  # query - key
@@ -232,18 +231,18 @@ class Encoder(nnx.Module):
         if "c2p" in config.relative:
             [keys] = self._heads(layer, names[:1], relative)
             if plain:
-                on = jnp.einsum("CTNH,RNH->CNTR", q, keys, **F32)
+                on = jnp.einsum("NCTH,RNH->NCTR", q, keys, **F32)
                 added += jnp.take_along_axis(on, jnp.asarray(places)[None, None], axis=3)
             else:
-                on = jnp.einsum("CTNH,RNH->CNTR", q, keys[::-1], **F32)
+                on = jnp.einsum("NCTH,RNH->NCTR", q, keys[::-1], **F32)
                 added += _diagonals(on, positions)
         if "p2c" in config.relative:
             [queries] = self._heads(layer, names[1:], relative)
-            on = jnp.einsum("CSNH,RNH->CNSR", k, queries, **F32)
+            on = jnp.einsum("NCSH,RNH->NCSR", k, queries, **F32)
             if plain:
                 by_key = jnp.take_along_axis(on, jnp.asarray(places.T)[None, None], axis=3)
             else:
-                by_key = _diagonals(on, positions)[..., : q.shape[1]]
+                by_key = _diagonals(on, positions)[..., : q.shape[2]]
             added += by_key.swapaxes(2, 3)
         return added
 
@@ -320,7 +319,7 @@ def relative_rows(config: EncoderConfig, positions: int) -> np.ndarray:
     return np.clip(distance + config.relative_span, 0, 2 * config.relative_span - 1)
 
 
-def _diagonals(x: Float[Array, "C N T R"], positions: int) -> Float[Array, "C N T S"]:
+def _diagonals(x: Float[Array, "N C T R"], positions: int) -> Float[Array, "N C T S"]:
     """out[t, s] = x[t, positions - 1 - t + s], of R = 2 positions - 1, by slices alone."""
     *outer, rows, width = x.shape
     if rows == 1:
