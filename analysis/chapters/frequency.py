@@ -132,8 +132,8 @@ def findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Findi
     """
     for prompt, _ in sentiment.in_order(significant(slopes), list(prompts)):
         above, below = "commoner words score higher", "commoner words score lower"
-        said = counted(slopes.filter(prompt=prompt), "slope", above, below, "lower")
-        text = f"Asked {prompts[prompt]}, {said}, among words of equal sentiment in the lexicon."
+        clause = counted(slopes.filter(prompt=prompt), "slope", above, below, "lower")
+        text = f"Asked {prompts[prompt]}, {clause}, among words of equal sentiment in the lexicon."
         yield Finding(text=text, picture="frequency_slopes")
 
 

@@ -69,7 +69,7 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
       run: the run.
       models: slugs of the reward models, in the order of the rows.
     """
-    each = []
+    rows = []
     scored = [model for model in models if model in run.vocabulary_models] if run.logprobs else []
     vocabularies = {run.same_vocabulary(model): model for model in scored}
     tokens = {
@@ -86,12 +86,12 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
             same = same_text(run, prompt, (p for m, p in run.results if m == model))
             if same is None:
                 continue
-            both = common[run.same_vocabulary(model)]
-            at, known = places(run.rewards(model, same)[0], both["token_id"].to_numpy())
-            x, y = both["logprob"].to_numpy()[known], run.rewards(model, same)[1][at[known]]
+            strings = common[run.same_vocabulary(model)]
+            at, known = places(run.rewards(model, same)[0], strings["token_id"].to_numpy())
+            x, y = strings["logprob"].to_numpy()[known], run.rewards(model, same)[1][at[known]]
             keys = {"prompt": prompt, "language_model": language, "model": model}
-            each.append({**keys, "n": len(x), **correlations(x, y)})
-    return REWARDS.frame(each)
+            rows.append({**keys, "n": len(x), **correlations(x, y)})
+    return REWARDS.frame(rows)
 
 
 def logprobs_items(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -101,7 +101,7 @@ def logprobs_items(run: Run, models: Sequence[str]) -> pl.DataFrame:
     they say; `spearman_per_token` takes the mean over the tokens. A language model's prompt is
     compared with rewards under the same text, whatever its form.
     """
-    each = []
+    rows = []
     for items, language, prompt in run.item_logprobs:
         replies = run.replies(items, language, prompt)
         for model in models:
@@ -110,14 +110,16 @@ def logprobs_items(run: Run, models: Sequence[str]) -> pl.DataFrame:
             if same is None:
                 continue
             rewards = run.item_scores(items, same, [model]).drop("item")
-            both = replies.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
-            logprob, reward = both["logprob"].to_numpy(), both[model].to_numpy()
+            scored_replies = replies.join(rewards, on="item_id", how="inner", validate="1:1").sort(
+                "item_id"
+            )
+            logprob, reward = scored_replies["logprob"].to_numpy(), scored_replies[model].to_numpy()
             numbers = correlations(logprob, reward)
-            per_token = (both["logprob"] / both["tokens"].clip(1)).to_numpy()
+            per_token = (scored_replies["logprob"] / scored_replies["tokens"].clip(1)).to_numpy()
             numbers["spearman_per_token"] = ranks.spearman(per_token, reward)
             keys = {"list": items, "prompt": prompt, "language_model": language, "model": model}
-            each.append({**keys, "n": both.height, **numbers})
-    return ITEMS.frame(each)
+            rows.append({**keys, "n": scored_replies.height, **numbers})
+    return ITEMS.frame(rows)
 
 
 def same_text(run: Run, prompt: str, prompts: Iterable[str]) -> str | None:

@@ -19,10 +19,10 @@ from analysis.words import lexicons
 from analysis.words.stems import stems
 
 
-def slope_columns(said: str) -> tuple[Column, ...]:
-    """The columns of `slope_of` with their q; `said` is the unit of the slope."""
+def slope_columns(unit: str) -> tuple[Column, ...]:
+    """The columns of `slope_of` with their q; `unit` is that of the slope."""
     return (
-        Column("slope", "number", help=said),
+        Column("slope", "number", help=unit),
         *(Column("stderr", "number", "standard error", "clustered by stem"), P, q()),
         Column("n", "count", "tokens", "tokens"),
         *ends(
@@ -175,8 +175,8 @@ def in_deviations(study: Study, slopes: pl.DataFrame, scale: float = 1.0) -> pl.
     Slopes that are not known are left out, and those of a model that rates every token alike.
     """
     pairs = slopes.select("model", "prompt").iter_rows()
-    each = [np.std(study.run.rewards(*pair)[1], dtype=np.float64) for pair in pairs]
-    known = slopes.with_columns(sd=pl.Series(each, dtype=pl.Float64))
+    spreads = [np.std(study.run.rewards(*pair)[1], dtype=np.float64) for pair in pairs]
+    known = slopes.with_columns(sd=pl.Series(spreads, dtype=pl.Float64))
     known = known.filter(pl.col("sd") > 0, pl.col("slope").is_not_nan())
     numbers = (pl.col(key) * scale / pl.col("sd") for key in ("slope", "ci_low", "ci_high"))
     keys = [key for key in ("prompt", "valence") if key in slopes.columns]

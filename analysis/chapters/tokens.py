@@ -143,27 +143,27 @@ def _of_both(study: Study) -> Iterator[Block]:
     made = {how: study.tables[spec.name] for how, spec in FRAMING.items()}
     good, bad = (study.prompt_names[prompt] for prompt in prompts_of(study))
     for how, ends in made.items():
-        said = f"{how} of the rewards under {good} and {bad}"
+        what = f"{how} of the rewards under {good} and {bad}"
         count = study.settings.figure_top
-        draw = partial(token_bars, ends, study.names, count, "reward", said)
-        picture = Picture(f"framing_{how}", f"Tokens with the highest and the lowest {said}.", draw)
-        yield Folded(said.capitalize(), [picture, *FRAMING[how].rows(ends)])
+        draw = partial(token_bars, ends, study.names, count, "reward", what)
+        picture = Picture(f"framing_{how}", f"Tokens with the highest and the lowest {what}.", draw)
+        yield Folded(what.capitalize(), [picture, *FRAMING[how].rows(ends)])
 
 
 def _logprobs_drawn(study: Study) -> Iterator[Block]:
     for (prompt,), ends in study.tables.of("logprobs").items():
-        said = study.prompt_names[prompt]
-        caption = f"The most and least probable next tokens of language models to {said}."
+        question = study.prompt_names[prompt]
+        caption = f"The most and least probable next tokens of language models to {question}."
         top = study.settings.figure_top
         draw = partial(token_bars, ends, study.names, top, "logprob", "log-probability")
         picture = Picture(f"logprobs_{prompt}", caption, draw)
-        title = f"Most and least probable next tokens to {said}"
+        title = f"Most and least probable next tokens to {question}"
         yield Folded(title, [picture, *LOGPROBS.rows(ends, prompt)])
 
 
 def _list(study: Study, spec: Spec, ends: pl.DataFrame, *key: str, title: str) -> Folded:
-    both = side_by_side(ends, study.settings.figure_top)
-    return Folded(title, [*both, *spec.rows(ends, *key, title="All of them, to sort and filter")])
+    sides = side_by_side(ends, study.settings.figure_top)
+    return Folded(title, [*sides, *spec.rows(ends, *key, title="All of them, to sort and filter")])
 
 
 ANALYSIS = Analysis(

@@ -40,9 +40,9 @@ def clouds(
     labels = look.unique(names)
     drawn = models[: look.PANELS]
     cells = pl.concat(_binned(points.filter(model=model), x, y) for model in drawn)
-    cells = look.named(cells, names)
-    said, axis = look.title(titles[0], _SIZE[0]), alt.Axis(tickCount=5)
-    across = alt.X("x:Q", title=said, scale=alt.Scale(zero=False), axis=axis)
+    cells = look.with_names(cells, names)
+    across_title, axis = look.title(titles[0], _SIZE[0]), alt.Axis(tickCount=5)
+    across = alt.X("x:Q", title=across_title, scale=alt.Scale(zero=False), axis=axis)
     up = look.up("y", titles[1], _SIZE[1])
     paint = look.by_model(names, drawn, legend=None)
     fuller = alt.Opacity("words:Q", scale=alt.Scale(type="sqrt", range=[0.15, 1]), legend=None)

@@ -149,8 +149,10 @@ def _framings(questions: Sequence[str], prompts: Sequence[str]) -> Iterator[Fram
     for name in (POSITIVE, NEGATIVE, UNKNOWN, BOTH):
         first, second = (POSITIVE, NEGATIVE) if name == BOTH else (name, "")
         if first in questions and (not second or second in questions):
-            signs = ([(f == first) - (f == second) for f in each] for each in (questions, prompts))
-            weights = (_weights(np.array(each)) for each in signs)
+            signs = (
+                [(f == first) - (f == second) for f in asked] for asked in (questions, prompts)
+            )
+            weights = (_weights(np.array(sign)) for sign in signs)
             yield Framed(name, *weights)
 
 
@@ -218,7 +220,9 @@ def _pair(
     draws: int,
 ) -> Iterator[Row]:
     """`by_base` of two bases; `first` [M] is True for the models of the first."""
-    cells = [(*one, framed) for one in scale.comparisons() for framed in scale.framings]
+    cells = [
+        (*comparison, framed) for comparison in scale.comparisons() for framed in scale.framings
+    ]
     contrasts = np.stack([_contrasts(scale, mine, f) for _, _, mine, f in cells], axis=1)
     medians = np.stack([_medians(scale, mine, f) for _, _, mine, f in cells], axis=1)
     test = permutation_test(contrasts, first, rng, draws)
@@ -228,7 +232,9 @@ def _pair(
     sides = (*names, int(first.sum()), int((~first).sum()))
     for at, (category, against, mine, framed) in enumerate(cells):
         known = 1.0 if _tested(mine) else math.nan
-        p, median_p, of_lineages = (known * each[at] for each in (test.p, of_medians.p, lineage_p))
+        p, median_p, of_lineages = (
+            known * p_values[at] for p_values in (test.p, of_medians.p, lineage_p)
+        )
         yield (
             *(scale.list, scale.name, category, against, framed.name, *sides),
             *(*_sizes(mine, framed), test.value[at], low[at], high[at]),
@@ -244,7 +250,7 @@ def _tested(mine: Array) -> bool:
 
 def _sizes(mine: Array, framed: Framed) -> list[int]:
     """Words, other words, questions and prompts of a comparison."""
-    return [int(one.sum()) for one in (mine, ~mine, framed.questions != 0, framed.prompts != 0)]
+    return [int(mask.sum()) for mask in (mine, ~mine, framed.questions != 0, framed.prompts != 0)]
 
 
 def _weights(signs: Array) -> Array:

@@ -183,7 +183,7 @@ def largest_by_chance(
         return np.empty(0)
     centred = models - models.mean(axis=1, keepdims=True)
     drawn = people_by_chance(models, people, bands, rng, draws)
-    return np.array([np.abs(_nearest(centred, one)).max() for one in drawn])
+    return np.array([np.abs(_nearest(centred, ranks_by_chance)).max() for ranks_by_chance in drawn])
 
 
 def people_by_chance(
