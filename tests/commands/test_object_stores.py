@@ -28,7 +28,7 @@ KEYS = {
     "AWS_EC2_METADATA_DISABLED": "true",  # nothing but the keys above
 }
 SMALL = ("--config.step_size=12", "--config.part_size=12", "--config.prompts=greatest")
-SEARCH = ("length=2", "steps=2", "candidates=8", "topk=8", "every=1", "ascii_only=False")
+SEARCH = ("method=random", "length=1", "steps=2", "candidates=4", "every=1", "direction=max")
 FAST = ("--config.options.permutations=99", "--config.options.bootstraps=99")
 
 
