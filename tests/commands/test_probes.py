@@ -147,7 +147,7 @@ def test_a_limit_on_probes_fails_the_model_that_style_buys(command, models, run,
     sides = [f"--before={models['plain'].path}", f"--after={models['bullets'].path}"]
     flags = [f"--run={tmp_path / 'run'}", f"--report={tmp_path / 'report'}", "--prompt=Why?"]
     flags += [f"--items={run.parent / 'pairs.jsonl'}", "--config.noise=off"]
-    flags += ["--config.self_check=2", "--config.limits.ends=5"]
+    flags += ["--config.self_check=4", "--config.limits.ends=5"]
     done = command("diff", *sides, *flags, "--probes", "--config.limits.probe=0.5")
     assert done.code == 1
     checks = {

@@ -25,7 +25,7 @@ def models(checkpoint):
         checkpoint(),
         checkpoint("shallow", num_hidden_layers=2, head_seed=1),
         checkpoint("other", seed=1),
-        checkpoint("wide", seed=2, intermediate_size=64),
+        checkpoint("third", seed=2),
     ]
 
 
