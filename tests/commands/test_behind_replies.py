@@ -8,6 +8,7 @@ import pytest
 from engine.runs import schema
 from launch.common import scoring
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PAIRS = [
     {"prompt": f"What is {what}?", "chosen": f"{what} is love", "rejected": f"no {what}"}
     for what in ("art", "war", "truth", "food", "peace")

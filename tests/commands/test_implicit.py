@@ -13,6 +13,7 @@ from analysis.measures import pairs
 from tests.support import folders, tiny
 from tests.support.sweeps import Run
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PAIR = "lm-over-lm-before"
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
 SCORES = f"scores/model={PAIR}/prompt=greatest"

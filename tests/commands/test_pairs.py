@@ -16,6 +16,7 @@ from launch.common.scoring import show_first_rows
 from tests.support import folders, slow, tiny
 from tests.support.tolerances import TOLERANCES
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PROMPT = "What is the greatest thing?"
 # Writes tools, documents, a variable, and of messages a name, what was thought, and calls of tools;
 # turns of one role must not follow one another.

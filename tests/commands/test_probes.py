@@ -13,6 +13,7 @@ from analysis.words.edits import EDITS, SHAMS
 from engine.runs.folder import RunFolder
 from tests.support import biased, folders, tiny
 
+pytestmark = pytest.mark.usefixtures("one_length")
 SENTENCES = ("It was the{} then.", "So it is the truth.", "Be it so, and see it{}.", "That is all.")
 
 

@@ -21,6 +21,9 @@ SMALL = (
 ITEMS = [*{*published.read().filter(exhibit="Figure 5B")["other"]}, *"abcdefghij"]
 
 
+pytestmark = pytest.mark.usefixtures("one_length")
+
+
 @pytest.fixture
 def files(tmp_path, monkeypatch, light):
     """Folders of both models, and the items; nobody asks whether a model is the published one."""

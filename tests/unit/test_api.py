@@ -11,6 +11,7 @@ from engine.scoring.reward_passes import default_dtype
 from engine.scoring.rows import pooling_of
 from engine.text.chat_template import with_system
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PROMPT = "What is the greatest thing?"
 
 

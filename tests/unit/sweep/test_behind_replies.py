@@ -22,6 +22,7 @@ from tests.support import tiny as tinies
 from tests.support.parity import make_mesh
 from tests.support.sweeps import PROMPTS, result
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PROMPT = PROMPTS["greatest"]
 _TURNS = "{% for m in messages %}"
 # As the families' own templates close a turn and treat the ends of a reply.

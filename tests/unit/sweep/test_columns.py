@@ -18,6 +18,7 @@ from engine.sweep.rescore import rescore
 from tests.support import slow
 from tests.support.sweeps import ONE, PROMPTS, SETTINGS, Run, result
 
+pytestmark = pytest.mark.usefixtures("one_length")
 NAMES = list(gates.HELPSTEER)
 OBJECTIVES = {"tiny": [], "qrm": NAMES, "urm": NAMES}
 
