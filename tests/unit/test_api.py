@@ -77,10 +77,8 @@ def test_keys_that_the_template_does_not_write_are_one_warning_a_call(model, che
     pairs = [{"prompt": [turn], "chosen": "love", "rejected": "war"}]
     for slug, call, given in (
         (model.slug, model.sweep, ([turn],)),
-        (model.slug, model.score, ([turn], ["love", "war"])),
         (model.slug, model.score_pairs, (pairs,)),
         (lm.slug, lm.logprobs, ([turn], ["love", "war"])),
-        (lm.slug, implicit.sweep, ([turn],)),
         (lm.slug, implicit.score_pairs, (pairs,)),
     ):
         with pytest.warns(UserWarning) as warned:
