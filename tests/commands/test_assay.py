@@ -46,7 +46,7 @@ def test_the_version_is_that_of_the_installed_package(capsys):
     ("arguments", "code", "out", "err"),
     [
         ([], 0, rb"[--flag=value \u2026]", b""),
-        (["models", "--n\xe9e=x"], 2, b"", b"models: --n"),
+        (["models", "--n\xe9e=x"], 2, b"", b"models: argument"),
     ],
 )
 def test_a_terminal_without_unicode_gets_escapes(tmp_path, arguments, code, out, err):

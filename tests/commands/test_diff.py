@@ -158,22 +158,6 @@ def test_nothing_is_swept_or_written_before_every_input_is_checked(command, inpu
     assert not (inputs["tmp"] / "report").exists()
 
 
-def test_an_older_comparison_in_the_run_folder_is_found_before_any_sweep(
-    command, checkpoint, tmp_path
-):
-    """Its `after` was another checkpoint of that slug; `before` is not touched."""
-    model = checkpoint("diffed", seed=3)
-    folder = tmp_path / "runs" / "after"
-    tokens = list(model.tokens.values())
-    runs.write_run(folder, {"v": tokens}, {"diffed": "v"}, {("diffed", "greatest"): [0.0] * N})
-    sides = [f"--before={model.path}", f"--after={model.path}"]
-    flags = [f"--run={tmp_path / 'runs'}", f"--report={tmp_path / 'report'}", *sides]
-    done = command("diff", *flags, "--config.prompts=greatest", *FAST)
-    assert done.code == 2
-    assert "runs/after: model 'diffed'" in done.err[0]
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["after"]
-
-
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     """Flags of `assay sweep` -> the run of one model under them; its template prints a date."""

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import boto3
 import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
@@ -30,50 +29,33 @@ SEARCH = ("method=random", "length=1", "steps=2", "candidates=4", "every=1", "di
 FAST = ("--config.options.permutations=99", "--config.options.bootstraps=99")
 
 
-class Store:
-    """The objects of a bucket on an S3 server of this machine."""
-
-    def __init__(self, url: str):
-        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
-        self.url = url
-        self._s3 = boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys)
-
-    def empty(self) -> None:
-        """Makes the bucket, without objects."""
-        self._s3.create_bucket(Bucket=BUCKET)
-        for key in self.keys():
-            self._s3.delete_object(Bucket=BUCKET, Key=key)
-
-    def keys(self, prefix: str = "") -> list[str]:
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
-        return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
-
-    def objects(self, folder: str) -> dict[str, bytes]:
-        """Path below a folder -> bytes."""
-        return {k.removeprefix(f"{folder}/"): self.read(k) for k in self.keys(f"{folder}/")}
-
-    def read(self, key: str) -> bytes:
-        return self._s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
-
-
 @pytest.fixture(scope="module")
 def server():
-    """The server, on a port of its own."""
+    """The address of the server."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    yield Store("http://{}:{}".format(*server.get_host_and_port()))
+    yield "http://{}:{}".format(*server.get_host_and_port())
     server.stop()
 
 
 @pytest.fixture
 def store(server, monkeypatch):
-    """The empty store, to which this process and those it starts talk."""
-    server.empty()
-    for name, value in {**KEYS, "AWS_ENDPOINT_URL": server.url}.items():
+    """Its file system with an empty bucket, to which this process and those it starts talk."""
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": server}.items():
         monkeypatch.setenv(name, value)
     fsspec.get_filesystem_class("s3").clear_instance_cache()
-    yield server
+    store = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False)
+    if store.exists(BUCKET):
+        store.rm(BUCKET, recursive=True)
+    store.mkdir(BUCKET)
+    yield store
     fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def objects(store, folder: str) -> dict[str, bytes]:
+    """Path below a folder -> bytes."""
+    whole = f"{BUCKET}/{folder}/"
+    return {path.removeprefix(whole): store.cat_file(path) for path in store.find(whole)}
 
 
 def timeless(files):
@@ -124,8 +106,8 @@ def test_a_store_gets_the_bytes_that_a_disk_gets_also_after_a_kill(command, stor
         command("analyze", f"--run={run}", f"--report={report}", *FAST).fine()
         assert command("verify", f"--run={run}").fine().out[-1].endswith("all is well")
     command("analyze", f"--run={run}", f"--report={report}", *FAST).fine()  # over the older one
-    assert timeless(store.objects("run")) == timeless(files_of(tmp_path / "run"))
-    of_store, of_disk = store.objects("report"), files_of(tmp_path / "report")
+    assert timeless(objects(store, "run")) == timeless(files_of(tmp_path / "run"))
+    of_store, of_disk = objects(store, "report"), files_of(tmp_path / "report")
     assert set(of_store) == set(of_disk)
     assert all(of_store[path] == of_disk[path] for path in of_disk if path.startswith("tables/"))
 
@@ -157,4 +139,4 @@ def test_a_store_that_cannot_be_used_is_one_line(
     done = command("sweep", f"--checkpoint={checkpoint().path}", f"--run={run}", *SMALL)
     line = done.refusal()
     assert line.startswith(f"sweep: {run}") and f": {reason}" in line
-    assert not store.keys()
+    assert not store.find(BUCKET)

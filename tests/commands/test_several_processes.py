@@ -87,27 +87,6 @@ def test_processes_with_other_source_files_are_refused_and_warnings_name_their_p
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {lock.NAME}
 
 
-@pytest.mark.slow
-def test_processes_that_make_other_tokens_of_a_prompt_are_refused(checkpoint, tmp_path):
-    """The chat template was edited on one host, and nobody verifies it."""
-    ours, edited = checkpoint().path, tmp_path / "edited"
-    shutil.copytree(ours, edited)
-    template = edited / "tokenizer/chat_template.jinja"
-    template.write_text("Now: " + template.read_text())
-    flags = [*SMALL, "--config.prompts=greatest", "--config.verify=false"]
-    ended = run_to_the_end(
-        "sweep",
-        2,
-        *flags,
-        f"--run={tmp_path}/run",
-        own=lambda index: [f"--checkpoint={edited if index else ours}"],
-    )
-    what = "inputs of scores/model=tiny/prompt=greatest"
-    pattern = rf"process 1 of 2 \({HOST}\): .*{what}.*"
-    assert_one_line_each(ended, 2, pattern)
-    assert not list(tmp_path.glob("run/**/*.parquet"))
-
-
 def test_a_port_that_is_taken_is_one_line(command, model, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]

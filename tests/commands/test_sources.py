@@ -141,15 +141,15 @@ def test_a_hub_id_is_fetched_once_and_its_name_with_a_revision_is_never_a_folder
         hub.add("there/tiny-rm", tiny.write_model(tmp_path / "third", seed=2))
         both = converted("here/tiny-rm", "there/tiny-rm")
         assert [model.card.slug for model in both] == ["here-tiny-rm", "there-tiny-rm"]
-        (tmp_path / "here").mkdir()
-        assert converted("here/tiny-rm@v1")[0].path == models[0].path
-        assert [model.card.slug for model in models] == ["tiny-rm", "tiny-rm"]
-        assert models[0].card.revision == commit != models[1].card.revision
         flags = ["--source=here/tiny-rm", "--revision=v1", f"--checkpoint={tmp_path / 'ck'}"]
         command("convert", *flags).fine()
         card = Checkpoint.open(tmp_path / "ck").card
         assert (card.source, card.revision) == ("here/tiny-rm", commit)
         assert card.checkpoint_hash == models[0].card.checkpoint_hash
+        (tmp_path / "here").mkdir()
+        assert converted("here/tiny-rm@v1")[0].path == models[0].path
+        assert [model.card.slug for model in models] == ["tiny-rm", "tiny-rm"]
+        assert models[0].card.revision == commit != models[1].card.revision
         assert len(hub.downloads("model.safetensors")) == 3
 
 

@@ -8,9 +8,7 @@ import analysis
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.runs.identity import library_versions
 from engine.scoring.reward_passes import RewardScorer
-from engine.sweep import setup
 from engine.sweep.outcomes import SomeFailed
 from tests.support.sweeps import ONE, PROMPTS, SETTINGS, SIZE, plain_rewards, result
 
@@ -75,23 +73,6 @@ def test_a_result_goes_on_in_a_pass_of_other_models_and_says_so(run, other_run, 
     np.testing.assert_allclose(
         run.rewards("tiny", "greatest"), other_run.rewards("tiny", "greatest"), rtol=1e-4, atol=1e-5
     )
-
-
-def test_a_result_goes_on_after_an_upgrade_and_says_so(run, other_run, tiny, monkeypatch, capsys):
-    monkeypatch.setattr(setup, "library_versions", lambda: {**library_versions(), "jaxlib": "0.1"})
-    run.sweep([tiny], ONE)
-    monkeypatch.undo()
-    assert run.sweep([tiny], ONE) == 0  # what is complete stays
-    assert "parts were computed" not in capsys.readouterr().err
-    (run.folder / RESULT / "part-0000100-0000200.parquet").unlink()
-    assert run.sweep([tiny], ONE) == 100
-    assert "jaxlib 0.1 and" in capsys.readouterr().err
-    assert {way["jaxlib"] for way in run.results()[RESULT].ways} == {
-        "0.1",
-        library_versions()["jaxlib"],
-    }
-    other_run.sweep([tiny], ONE)
-    assert run.hashes() == other_run.hashes()
 
 
 # A run is continued
