@@ -19,9 +19,9 @@ from tests.support.heads import last_occurrence, prompt
 from tests.support.searches import settings
 
 DECODERS = {"linear": "gqa-llama3", "linear on a mixture": "mixtral"}
-# Weights by the response; a gate that reads the prompt. Several ropes; learned positions, biases.
+# Weights by the response; a gate that reads the prompt, with an embedding that is scaled.
 HEADS = (*DECODERS, "URM", "QRM-Gemma")
-FAMILIES = ("gemma3", "gpt2", "qwen3_5")
+FAMILIES = ("qwen3_5",)
 LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
 # Two prompts of other lengths that are padded to one; the gate reads in both.
