@@ -155,18 +155,6 @@ def test_a_gpt2_without_prefix_and_with_its_masks_is_the_same_model(pair_of, tmp
     assert same.checkpoint_hash == pair_of("gpt2").checkpoint.card.checkpoint_hash
 
 
-@pytest.mark.parametrize("name", [*torch_models.LLAMAS, DEFAULT])
-def test_rewards_of_the_reference_vary_with_every_token_where_weights_are_enlarged(name):
-    model = torch_models.build(name)
-    ids = parity.random_ids(16, 160)
-    rewards = torch_models.rewards(model, ids)
-    other = ids.copy()
-    other[:, 80] = (other[:, 80] + 1) % torch_models.VOCAB_SIZE
-    change = np.abs(torch_models.rewards(model, other) - rewards).mean() / rewards.std()
-    assert rewards.std() > (0.1 if name.endswith(torch_models.DEFAULT) else 0.5)
-    assert change > (0.001 if name.endswith(torch_models.DEFAULT) else 0.05)
-
-
 @pytest.mark.parametrize("dtype", slow.all_but(["bfloat16"], ["float16"]))
 def test_16_bit_decoders_give_float32_rewards_that_differ_by_rounding(pair_of, dtype):
     pair = pair_of("gqa-llama3-default")

@@ -138,13 +138,6 @@ def test_log_probabilities_are_those_of_torch(language, name, check):
     CHECKS[check](model, scorer)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_log_probabilities_of_the_reference_vary(name):
-    logprobs = by_torch(build(name), parity.prompt_ids(45).prefix)
-    assert logprobs.std() > 0.5
-    assert np.abs(logprobs[1:] - logprobs[:-1]).mean() > 0.5
-
-
 # Planted bugs
 
 

@@ -20,14 +20,8 @@ from tests.support.parity import Pair
 
 
 def configured(**changes):
-    """The same weights under other static numbers."""
-
-    def plant(patch, pair: Pair) -> parity.Restored:
-        card = pair.checkpoint.card
-        other = dataclasses.replace(card, decoder=dataclasses.replace(card.decoder, **changes))
-        return parity.restore(dataclasses.replace(pair.checkpoint, card=other))
-
-    return plant
+    """The same weights, some of them perhaps unused, under other static numbers."""
+    return lambda patch, pair: pair.restored.under(**changes)
 
 
 def coded(change):
@@ -231,11 +225,6 @@ def last_layer_reads_one_position_early(patch):
     patch.setattr(decoder, "_take", lambda x, at: right(x, jnp.maximum(at - 1, 0)))
 
 
-def under(**changes):
-    """The same weights, some of them unused, in a decoder of another config."""
-    return lambda patch, pair: pair.restored.under(**changes)
-
-
 def in_delta(name, change):
     """`change(right, *its arguments)` in place of a function of the gated delta rule."""
 
@@ -343,7 +332,7 @@ PLANTED = {
         "queries and keys not normed": in_delta("normed", lambda right, x: x.astype("float32")),
         "queries not scaled": in_rule(q=lambda q: q * 10**0.5),
         "all of a value written": in_rule(beta=jnp.ones_like),
-        "the gate of attention dropped": under(attention_gate=False),
+        "the gate of attention dropped": configured(attention_gate=False),
         "the gate of the delta rule dropped": coded(no_gate),
         "taps in the other order": in_delta(
             "convolve", lambda right, x, taps, before: right(x, taps[:, ::-1], before)
