@@ -145,7 +145,7 @@ def test_a_reward_that_is_not_finite_is_the_best_whatever_is_climbed(method, tar
 def test_four_devices_search_as_one(checkpoint):
     traces = []
     for data in (1, 4):
-        asked = problem(checkpoint(), *PROMPTS, direction="both", steps=6, every=6, candidates=18)
+        asked = problem(checkpoint(), *PROMPTS, direction="both", length=2, every=6)
         scorer = searches.scorer(checkpoint(), data)
         traces.append(run_search(asked, scorer)[0])
     np.testing.assert_array_equal(traces[0].ids, traces[1].ids)
