@@ -114,7 +114,7 @@ class Decoder(nnx.Module):
         _, kept = self.plain(
             ids[None],
             (self.config.num_layers,),
-            lambda x, row: (jax.tree.map(lambda each: each[0], row), x[0, read_at]),
+            lambda x, row: (jax.tree.map(lambda a: a[0], row), x[0, read_at]),
             delta.chunks,
         )
         return kept
@@ -150,8 +150,8 @@ class Decoder(nnx.Module):
         saved = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
 
         def layer(index: Index, x: Residual) -> tuple[Residual, Row]:
-            one = functools.partial(self._response_layer, index)
-            after: tuple[Residual, Row] = saved(one)(x, prefix, places, ropes)
+            response = functools.partial(self._response_layer, index)
+            after: tuple[Residual, Row] = saved(response)(x, prefix, places, ropes)
             return after
 
         def at_read(x: Residual) -> Float[Array, "C U D"]:
@@ -181,7 +181,7 @@ class Decoder(nnx.Module):
             behind(jnp.broadcast_to(length, 1), x.shape[1]),
             None,
             (self.config.num_layers,),
-            lambda x, row: jax.tree.map(lambda each: each[0], row),
+            lambda x, row: jax.tree.map(lambda a: a[0], row),
         )
         return jax.tree.map(
             lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, 1), prefix, new
@@ -278,7 +278,7 @@ class Decoder(nnx.Module):
             with jax.named_scope("delta"):
                 outputs, row = self._delta_behind(layer, x, past, places)
                 if read is not None:
-                    x, outputs = (_take(each, read) for each in (x, outputs))
+                    x, outputs = (_take(a, read) for a in (x, outputs))
                 mixed = x + layer.delta_output(outputs, x)
         else:
             with jax.named_scope("attention"):
@@ -371,7 +371,7 @@ class Decoder(nnx.Module):
         if len(ropes) == 1:
             return ropes[0]
         kind = jnp.asarray(of_layers)[index]
-        return jax.tree.map(lambda *each: jax.lax.select_n(kind, *each), *ropes)
+        return jax.tree.map(lambda *angles: jax.lax.select_n(kind, *angles), *ropes)
 
 
 def behind(shared: Int[Array, "C"], positions: int) -> Places:
@@ -390,16 +390,16 @@ def _joined(kept: Sequence[Any]) -> Any:
 
     What layers of two kinds keep stays apart: a tuple with an entry for each.
     """
-    if not kept or len({jax.tree.structure(one) for one in kept}) == 1:
-        return jax.tree.map(lambda *each: jnp.concatenate(each), *kept) if kept else None
+    if not kept or len({jax.tree.structure(tree) for tree in kept}) == 1:
+        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *kept) if kept else None
     if isinstance(kept[0], tuple):
-        return tuple(_joined(each) for each in zip(*kept, strict=True))
+        return tuple(_joined(of_kind) for of_kind in zip(*kept, strict=True))
     return tuple(kept)
 
 
 def _alone(kept: Any) -> Any:
     """What was kept of one layer, with a leading axis of one."""
-    return jax.tree.map(lambda each: each[None], kept)
+    return jax.tree.map(lambda a: a[None], kept)
 
 
 def _entry(stacked: Any, index: Index) -> Any:
@@ -407,7 +407,7 @@ def _entry(stacked: Any, index: Index) -> Any:
     if isinstance(stacked, tuple):
         stacked, index = stacked[index], 0
     at = jax.lax.index_in_dim if isinstance(index, int) else jax.lax.dynamic_index_in_dim
-    return jax.tree.map(lambda each: at(each, index, 0, False), stacked)
+    return jax.tree.map(lambda a: at(a, index, 0, False), stacked)
 
 
 def _distances(positions: int) -> Int[Array, "T S"]:

@@ -173,14 +173,14 @@ class Layer(nnx.Module):
         sizes, normed = self.config.sizes, self._before(x, "attention_norm")
         taps = self.delta_q_taps, self.delta_k_taps, self.delta_v_taps
         q, k, v = (
-            delta.convolve(each, weight[...], functools.partial(before, i)).reshape(
-                *each.shape[:2], sizes[heads], sizes[size]
+            delta.convolve(vectors, weight[...], functools.partial(before, i)).reshape(
+                *vectors.shape[:2], sizes[heads], sizes[size]
             )
-            for i, (each, weight, heads, size) in enumerate(
+            for i, (vectors, weight, heads, size) in enumerate(
                 zip(inputs, taps, "kkn", "hhv", strict=True)
             )
         )
-        q, k = (delta.per_value_head(delta.normed(each), sizes["n"]) for each in (q, k))
+        q, k = (delta.per_value_head(delta.normed(vectors), sizes["n"]) for vectors in (q, k))
         a, b = (
             self._product("CTD,DE->CTE", normed, weight).astype(jnp.float32)
             for weight in (self.delta_a, self.delta_b)
