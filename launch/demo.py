@@ -46,8 +46,8 @@ _FLAGS = {
     ),
 }
 # Of --small, where no flag sets another value.
-_SMALL = {"models": SMALL.slug, "prompts": "greatest", "root": "out/small", "words": ""}
-_SMALL |= {"language_model": False, "searched": 0, "lens": False}
+_SMALL = {"models": SMALL.slug, "root": "out/small", "words": "", "language_model": False}
+_SMALL |= {"prompts": "greatest", "searched": 0, "lens": False}
 _KNOWN = {**EMBEDDED, SMALL.slug: SMALL}
 
 
