@@ -140,7 +140,7 @@ def test_of_a_common_word_the_panel_has_one_token(make, small, monkeypatch):
     """The others of its forms leave room for other words."""
     words = [token.strip() for token in TOKENS]
     often = pl.DataFrame({"word": words, "per_million": np.linspace(900.0, 1.0, N)})
-    monkeypatch.setattr(steps.lexicons, "frequency", lambda path: often)
+    monkeypatch.setattr("analysis.words.lexicons.frequency", lambda path: often)
     for name, size in {"PANEL": 22, "CONTROLS": 18, "_ENDS": 0, "_COMMON": 4}.items():
         monkeypatch.setattr(steps, name, size)
     forms = [*TOKENS[:2], *(token.title() for token in TOKENS[:2])]
