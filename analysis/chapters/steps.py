@@ -171,12 +171,14 @@ def headline(every: Steps) -> str:
     if every.turns.is_empty():
         return f"{settled[0].upper()}{settled[1:]}."
     turn = every.turns.row(0, named=True)
-    did = "rose" if turn["after"] > turn["before"] else "fell"
+    did, move = ("rose", "rise") if turn["after"] > turn["before"] else ("fell", "fall")
     text = (
         f"Between steps {turn['previous']} and {turn['step']} “{display.plain(turn['word'])}” "
         f"{did} from the {_place(turn['before'])} to the {_place(turn['after'])} percentile, while "
         f"95 % of random tokens moved by less than {100 * turn['controls']:.0f} points"
     )
+    if (since := every.since(turn)) < turn["previous"]:
+        text += f"; its {move} began at step {since}"
     return f"{text}; {settled}." if every.settled < last else f"{text}."
 
 

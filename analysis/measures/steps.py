@@ -345,6 +345,19 @@ class Steps:
         """The table `TURNS`: of each word, where it moved furthest beyond the controls."""
         return self.moves.unique("word", keep="first", maintain_order=True)
 
+    def since(self, turn: Mapping[str, Any]) -> int:  # Any: cells
+        """The step since which the token of a row of `turns` moved further than the controls.
+
+        In the same direction, at every step that scored it.
+        """
+        rises = pl.col("after") > pl.col("before")
+        same = self.moves.filter(rises == (turn["after"] > turn["before"]))
+        earlier = dict(same.filter(token_id=turn["token_id"]).select("step", "previous").rows())
+        step: int = turn["previous"]
+        while step in earlier:
+            step = earlier[step]
+        return step
+
     def shown(self, count: int) -> pl.DataFrame:
         """`words` that moved most: half of them abruptly, half from the first step to the last.
 

@@ -61,6 +61,20 @@ def test_the_headline_names_the_planted_word_and_the_steps(make):
     assert f"300 and 400 “{TOKENS[low].strip()}” rose" in headline(every)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_headline_says_at_which_step_a_move_began(make, sign):
+    """Where the word began to outrun random tokens, and not where it moved the other way."""
+    rewards = _drifting()
+    order = np.argsort(sign * rewards[100])
+    for step, place in zip(rewards, (30, 10, 40, 80, 130), strict=True):
+        rewards[step] = rewards[100].copy()
+        rewards[step][order[30]] = rewards[100][order[place]] + sign * 1e-3
+    every = make(rewards)
+    turn = every.turns.row(0, named=True)
+    assert (turn["token_id"], turn["previous"], turn["step"]) == (order[30], 400, 500)
+    assert every.since(turn) == 200 and "began at step 200" in headline(every)
+
+
 def test_a_record_names_the_furthest_move_of_its_step(make):
     """Also of a word that moved further at another step."""
     rewards = _drifting()
