@@ -34,7 +34,9 @@ def expected(trunk, head, sequences) -> np.ndarray:
     return np.array(columns).T
 
 
-def check(scorer: RewardScorer, prompt, candidates, wanted: np.ndarray, plain_alone=False) -> None:
+def check(
+    scorer: RewardScorer, prompt, candidates, wanted: np.ndarray, *, plain_alone=False
+) -> None:
     """The layers' rows of the plain pass, then of the response pass."""
     layers = len(wanted)
     assert scorer.columns[0][-layers:] == tuple(f"layer_{n:02}" for n in range(1, layers + 1))
