@@ -44,10 +44,14 @@ def test_other_rewards_end_the_sweep(monkeypatch, other):
 
 
 def test_search_compares_rewards_and_gradients_with_those_of_torch(flags, monkeypatch):
-    ours, kept = search.gradient, {}
-    monkeypatch.setattr(search, "gradient", lambda *of: kept.setdefault("", ours(*of)))
+    ours, slopes = search.gradient, []
+
+    def once(*of):  # compiled once
+        slopes[:] = slopes or [ours(*of)]
+        return slopes[0]
+
+    monkeypatch.setattr(search, "gradient", once)
     search.main([*flags, *SEARCH])
-    monkeypatch.setattr(search, "gradient", lambda *of: kept[""])  # compiled once
     gradient = peers.TorchGCG.gradient
     monkeypatch.setattr(peers.TorchGCG, "gradient", lambda self: -gradient(self))
     with pytest.raises(SystemExit, match="different numbers"):
