@@ -81,8 +81,8 @@ def over_steps(every: Steps) -> list[Analysis]:
             "kinds",
             ("Kinds of words over the steps", "Kinds of words"),
             "Where do words of a kind stand at each step?",
-            f"Mean percentile, 0 to 1, of the {_LINES} kinds of words that moved furthest since "
-            "the first step, with 95 % intervals.",
+            f"Median percentile, 0 to 1, of the {_LINES} kinds of words that moved furthest since "
+            "the first step. Bands are the middle half of the words.",
             "percentile",
             "Nothing to compare.",
             marks=(0.5,),
@@ -141,8 +141,7 @@ def _section(
 
     def drawn(study: Study) -> Iterator[Block]:
         rows, size = every.series.filter(of=of).drop_nulls("value"), pl.col("value")
-        if of == "kinds":  # those with words enough for an interval
-            rows = rows.filter(pl.col("ci_low").is_not_nan())
+        if of == "kinds":
             size -= size.first().over("what")
         most = rows.with_columns(size=size.abs()).group_by("what", maintain_order=True)
         most = most.agg(pl.col("size").max()).sort("size", descending=True, maintain_order=True)

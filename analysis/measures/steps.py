@@ -22,7 +22,6 @@ from analysis.measures.two_models import AFTER, BEFORE
 from analysis.run import Run
 from analysis.settings import Limits, Options
 from analysis.statistics import Array, calibration, ranks
-from analysis.statistics.inference import clustered
 from analysis.statistics.kendall import Order, pair_interval, tau_of
 from analysis.words import lexicons
 from analysis.words.matching import kinds, words_among
@@ -73,8 +72,8 @@ SERIES = Spec(
     (
         *(_STEP, Column("of", help="`tau`, `pairs`, `kinds`, `edit`, `sham` or `behind`")),
         Column("what", help="key of `steps`, kind of words, edit, or token behind replies"),
-        Column("value", "fixed", help="of kinds of words the mean percentile, 0 to 1"),
-        *ends("fixed", "95 %, clustered by stem or prompt"),
+        Column("value", "fixed", help="of kinds of words the median percentile, 0 to 1"),
+        *ends("fixed", "95 %, clustered by prompt; of kinds of words the quartiles"),
     ),
 )
 # Name of a limit -> how the checks of it begin.
@@ -180,6 +179,7 @@ def panel(whole: Step, options: Options) -> list[int]:
     except lexicons.NoPackage:
         known = words.clear().with_columns(per_million=0.0)
     known = known.sort("per_million", "token_id", descending=[True, False])
+    known = known.unique("word", keep="first", maintain_order=True)
     common = known["token_id"].head(_COMMON).to_numpy()
     listed = whole.kinds(scores, options)
     listed = listed[np.random.default_rng(0).permutation(len(listed))]
@@ -381,17 +381,16 @@ class Steps:
         """The table `SERIES`."""
         ids, rows = self.tokens["token_id"].to_numpy(), list[Sequence[Any]]()  # Any: cells
         kinds = [
-            (f"{source}: {words}", np.searchsorted(ids, kind["token_id"]), kind["stem"])
+            (f"{source}: {words}", np.searchsorted(ids, kind["token_id"]))
             for (source, words), kind in self.kinds.group_by("list", "words", maintain_order=True)
+            if kind["stem"].n_unique() >= changes.LEAST_STEMS
         ]
         for step, taus, shares in zip(self.steps, self.taus, self.percentiles, strict=True):
             for of, each in (("tau", taus), ("pairs", step.of_pairs)):
                 found = ((of, name, *numbers, None, None)[:5] for name, numbers in each.items())
                 rows += [(step.step, *cells) for cells in found]
-            for name, at, stems in kinds:
-                mean, numbers = float(shares[at].mean()), dense_numbers(stems)
-                found = clustered(mean, shares[at] - mean, numbers, changes.LEAST_STEMS)
-                rows.append((step.step, "kinds", name, *found.within(0.0, 1.0)[:3]))
+            for name, at in kinds:
+                rows.append((step.step, "kinds", name, *np.quantile(shares[at], (0.5, 0.25, 0.75))))
             if step.probes is not None:
                 edits = step.probes.select("kind", "probe", "effect", "ci_low", "ci_high")
                 rows += [(step.step, *cells) for cells in edits.rows()]

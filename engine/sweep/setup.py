@@ -218,16 +218,15 @@ def vocabularies(
         name = checkpoint.card.tokenizer_hash
         if name in frames:
             continue
-        read, ids = folder.table(schema.vocab_path(name)), scored.get(name, ())
-        frames[name] = vocabulary_of(checkpoint) if read is None else read
-        if name not in scored:
+        read, ids = folder.table(schema.vocab_path(name)), scored.get(name)
+        frames[name] = vocabulary_of(checkpoint, ids) if read is None else read
+        if read is None or ids is None:
             continue
-        frames[name] = frames[name].filter(pl.col("token_id").is_in(list(ids)))
-        if read is not None and not len(ids) == len(frames[name]) == len(read):
+        shared = read["token_id"].is_in(list(ids)).sum()
+        if not len(ids) == shared == len(read):
             raise AssayError(
                 f"{folder.run}: its vocabulary is of {len(read):,} token ids, of which "
-                f"{len(frames[name]):,} are among the {len(ids):,} to be scored; allowed: another "
-                "run"
+                f"{shared:,} are among the {len(ids):,} to be scored; allowed: another run"
             )
     return frames
 
@@ -255,13 +254,17 @@ def _way(mesh: Mesh) -> Json:
     }
 
 
-def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
-    """Every candidate of the checkpoint: `schema.VOCAB_COLUMNS`."""
+def vocabulary_of(
+    checkpoint: Checkpoint, ids: Sequence[int] | Sequence[str] | None = None
+) -> pl.DataFrame:
+    """The candidates of the checkpoint, all or those of `ids`: `schema.VOCAB_COLUMNS`."""
     template = None  # in which tokens stand as replies by their ids, if there is one
     with contextlib.suppress(AssayError):
         checkpoint.template.split(checkpoint.template.probe())
         template = checkpoint.template
-    return vocabulary(checkpoint.tokenizer, checkpoint.tokens, template)
+    kept = None if ids is None else {*ids}
+    tokens = {i: token for i, token in checkpoint.tokens.items() if kept is None or i in kept}
+    return vocabulary(checkpoint.tokenizer, tokens, template)
 
 
 def _agree(

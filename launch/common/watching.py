@@ -56,6 +56,10 @@ class WatchSettings:
         check_switch("cpu", self.cpu)
 
 
+class OtherTokens(AssayError):
+    """A step of another tokenizer than the steps before it."""
+
+
 @dataclasses.dataclass(kw_only=True)
 class Watch:
     """What is watched and how, and what is known of its steps."""
@@ -72,6 +76,7 @@ class Watch:
     known: dict[int, Step] = dataclasses.field(default_factory=dict)
     looks: dict[Path, object] = dataclasses.field(default_factory=dict)  # folder -> its files
     left_out: set[Path] = dataclasses.field(default_factory=set)  # that cannot be scored
+    waited: set[Path] = dataclasses.field(default_factory=set)  # of which it said what is missing
 
     def place(self, step: int, kind: str = "steps") -> epath.Path:
         """Run folder of a step."""
@@ -102,19 +107,24 @@ class Watch:
     def is_whole(self, folder: Path, *, last: bool) -> bool:
         """Whether a folder is written: its files have stopped growing, and their tensors are there.
 
-        `last`: say why it is not, and look no more, where its files have stopped growing.
+        Where its files have stopped growing, it says once why not; if it is the `last` look, the
+        folder is left out.
         """
+        quiet = False
         try:
             state = _state(folder)
             before, self.looks[folder] = self.looks.get(folder), state
             youngest = max((changed / 1e9 for _, changed in state.values()), default=time.time())
-            if state != before and time.time() - youngest < _QUIET_S:
+            quiet = time.time() - youngest >= _QUIET_S
+            if state != before and not quiet:
                 return False
             check_whole(folder)
         except (AssayError, FileNotFoundError) as error:
             if last:
                 self.left_out.add(folder)
-                say(f"{folder.name}: {error}; skipped")
+            if last or (quiet and folder not in self.waited):
+                self.waited.add(folder)
+                say(f"{folder.name}: {error}; {'skipped' if last else 'waiting for it'}")
             return False
         return True
 
@@ -130,6 +140,8 @@ class Watch:
             [model] = {model for model, prompt in run.results if prompt == self.prompt[0]}
             if _complete(self.place(step, "behind")) and self.behind:
                 behind = analysis.load(self.place(step, "behind"), finished_only=True)
+                asked = {key: r for key, r in behind.appended.items() if key[1] in self.behind}
+                behind = dataclasses.replace(behind, appended=asked) if asked else None
             items = self.lists[0].name if self.lists else ""
             self.known[step] = Step(
                 step=step, model=model, run=run, prompt=self.prompt[0], items=items, behind=behind
@@ -140,6 +152,7 @@ class Watch:
         """Converts the model of a step, and computes what is missing of its runs."""
         [model] = sources.opened([str(folder)], self.given.config, self.given.config.verify)
         model.expect(REWARD)
+        self.check_tokens(model)
         settings, mesh = scoring.settings(SweepSettings, self.given.config, [model])
         run = str(self.place(step))
         where = (run, settings, mesh)
@@ -154,10 +167,18 @@ class Watch:
                 sweep_rewards([model], None, *worded, items=listed[:3])
         if self.behind:
             place = str(self.place(step, "behind"))
-            fitting = after.fitting([model], self.behind, settings.mode, settings.pooling)
+            self.behind = after.fitting([model], self.behind, settings.mode, settings.pooling)
             with command.run_lock("watch", place):
                 panelled = chosen or self.panel(step)
-                sweep_rewards([model], fitting, place, settings, mesh, chosen=panelled)
+                sweep_rewards([model], self.behind, place, settings, mesh, chosen=panelled)
+
+    def check_tokens(self, model: Checkpoint) -> None:
+        """Raises OtherTokens for a model whose tokens are not those of the steps before it."""
+        if self.known:
+            whole = max(self.known.values(), key=lambda known: known.scores.height)
+            same = whole.run.models[whole.model]["vocab"] == model.card.tokenizer_hash
+            if not same and dict(whole.scores["token_id", "token"].rows()) != model.tokens:
+                raise OtherTokens(f"other tokens than those of step {whole.step}")
 
     def chosen(self, step: int, model: Checkpoint) -> list[int] | None:
         """The token ids that a step scores; None for the whole vocabulary.
@@ -289,6 +310,10 @@ def _do(watch: Watch, step: int, folder: Path) -> None:
     began = time.monotonic()
     try:
         watch.score(step, folder)
+    except OtherTokens as error:
+        watch.left_out.add(folder)
+        say(f"{folder.name}: {error}; skipped")
+        return
     except (AssayError, OSError) as error:
         if watch.looks.get(folder) == _state(folder):
             raise

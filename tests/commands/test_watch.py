@@ -3,12 +3,14 @@
 import json
 import re
 import shutil
+import signal
 import sys
 import types
 from pathlib import Path
 
 import jax
 import numpy as np
+import polars as pl
 import pytest
 import transformers
 from safetensors.numpy import load_file, save_file
@@ -22,7 +24,8 @@ from tests.support.killed import Killed, killed_after
 from tests.support.sweeps import Run
 
 ROOT = Path(__file__).parents[2]
-FAST = ["--once", "--config.step_size=64", "--config.part_size=100"]
+FAST = ["--once", "--config.step_size=64"]
+pytestmark = pytest.mark.usefixtures("one_length")
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def trained(tmp_path, monkeypatch):
     def save(*numbers):
         folder = tmp_path / "trained"
         for number in numbers:
-            place = tiny.write_model(folder / f"checkpoint-{number}")
+            place = tiny.write_model(folder / f"checkpoint-{number}", num_hidden_layers=1)
             weights = load_file(place / "model.safetensors")
             heads = [tiny.tensors(tiny.config(), head_seed=s)["score.weight"] for s in (1, 2)]
             share = np.float32(number / 400)
@@ -68,15 +71,17 @@ def small(monkeypatch):
 
 
 def test_each_step_has_a_run_and_a_line(watch, trained, command, tmp_path):
-    done, lines = watch(trained(100, 200, 300), page=True)
-    assert [line["step"] for line in lines] == [100, 200, 300]
-    assert lines[0]["tau_previous"] is None is lines[-1]["tau_last"]
-    assert lines[1]["tau_last"] == lines[2]["tau_previous"] < 1
-    assert done.code == 0 and done.out[-1] == f"{tmp_path}/out/report/index.html: 3 steps"
-    assert (tmp_path / "out" / "report" / "index.html").is_file()
-    assert not (tmp_path / "out" / ".converted").exists()
-    for step in (100, 200, 300):
-        command("verify", f"--run={tmp_path}/out/steps/{step}").fine()
+    out = tmp_path / "out"
+    (out / "models").mkdir(parents=True)  # of the user
+    done, lines = watch(trained(100, 200), page=True)
+    assert [line["step"] for line in lines] == [100, 200]
+    assert lines[0]["tau_previous"] is None is lines[1]["tau_last"]
+    assert lines[0]["tau_last"] == lines[1]["tau_previous"] < 1
+    assert done.code == 0 and done.out[-1] == f"{out}/report/index.html: 2 steps"
+    tables = {path.stem for path in (out / "report" / "tables").iterdir()}
+    assert {"steps", "steps_series", "steps_turns", "steps_words"} <= tables
+    assert {path.name for path in out.iterdir() if path.is_dir()} == {"models", "report", "steps"}
+    command("verify", f"--run={out}/steps/200").fine()
 
 
 def test_a_step_has_the_rewards_of_a_sweep(watch, trained, command, tmp_path):
@@ -112,8 +117,9 @@ def test_between_whole_sweeps_a_panel_is_scored(watch, trained, small, tmp_path)
     ]
     where = "scores/model=trained-checkpoint-200/prompt=greatest"
     panel = Run(tmp_path / "out" / "steps" / "200").frame(where)
-    shutil.rmtree(folder / "checkpoint-100")
-    watch(folder, out=tmp_path / "other")  # in which 200 is the first
+    for other in (100, 300):
+        shutil.rmtree(folder / f"checkpoint-{other}")
+    watch(folder, out=tmp_path / "other")
     whole = Run(tmp_path / "other" / "steps" / "200").frame(where)
     both = panel.join(whole, on="token_id", suffix="_whole")
     assert (len(both), len(whole)) == (100, 288)
@@ -129,19 +135,20 @@ def test_a_command_that_goes_on_scores_nothing_again(watch, trained, tmp_path, m
     assert first == second
 
 
-@pytest.mark.parametrize("writes", [2, 7])
-def test_a_kill_loses_nothing(watch, trained, small, tmp_path, monkeypatch, writes):
-    folder = trained(100, 200)
-    watch(folder, out=tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        killed_after(patch, storage, "write_atomic", writes)
-        with pytest.raises(Killed):
-            watch(folder)
-    _, lines = watch(folder)
-    assert [line["step"] for line in lines] == [100, 200]
-    for step in ("100", "200"):
-        whole, resumed = (Run(tmp_path / out / "steps" / step) for out in ("whole", "out"))
-        assert whole.hashes() == resumed.hashes() != {}
+def test_a_kill_loses_nothing(watch, trained, small, tmp_path, monkeypatch):
+    folder, parts = trained(100, 200), "--config.part_size=100"
+    watch(folder, parts, out=tmp_path / "whole")
+    for writes in (2, 7):
+        out = tmp_path / str(writes)
+        with monkeypatch.context() as patch:
+            killed_after(patch, storage, "write_atomic", writes)
+            with pytest.raises(Killed):
+                watch(folder, parts, out=out)
+        _, lines = watch(folder, parts, out=out)
+        assert [line["step"] for line in lines] == [100, 200]
+        for step in ("100", "200"):
+            whole, resumed = (Run(each / "steps" / step) for each in (tmp_path / "whole", out))
+            assert whole.hashes() == resumed.hashes() != {}
 
 
 def _cut(folder):
@@ -162,18 +169,37 @@ def _without_config(folder):
     (folder / "config.json").unlink()
 
 
-@pytest.mark.parametrize("damage", [_cut, _without_a_tensor, _without_config])
-def test_a_step_that_is_not_whole_is_left_out_until_it_is(watch, trained, damage):
+def test_a_step_that_is_not_whole_is_left_out_until_it_is(watch, trained):
     folder = trained(100, 200)
     place, whole = folder / "checkpoint-200", folder.parent / "whole"
-    shutil.copytree(place, whole)
-    damage(place)
-    done, lines = watch(folder)
-    assert [line["step"] for line in lines] == [100]
-    assert any("checkpoint-200" in line and "skipped" in line for line in done.err)
-    shutil.rmtree(place)
+    place.rename(whole)
+    for damage in (_cut, _without_a_tensor, _without_config):
+        shutil.copytree(whole, place)
+        damage(place)
+        done, lines = watch(folder)
+        assert [line["step"] for line in lines] == [100], damage
+        assert any("checkpoint-200" in line and "skipped" in line for line in done.err)
+        shutil.rmtree(place)
     whole.rename(place)
     assert [line["step"] for line in watch(folder)[1]] == [100, 200]
+
+
+def test_a_step_that_is_never_whole_is_named_once(watch, trained, monkeypatch):
+    monkeypatch.setattr(watching, "_QUIET_S", 0.0)
+    folder = trained(100, 200, 300)
+    _without_config(folder / "checkpoint-100")
+    done, lines = watch(folder, "--noonce", "--until=300")
+    assert [line["step"] for line in lines] == [200, 300]
+    [named] = [line for line in done.err if "checkpoint-100" in line]
+    assert "config.json" in named and "waiting" in named
+
+
+def test_a_step_of_another_tokenizer_is_left_out(watch, trained):
+    folder = trained(100, 200)
+    tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(folder / "checkpoint-200")
+    done, lines = watch(folder)
+    assert done.code == 0 and [line["step"] for line in lines] == [100]
+    assert any("checkpoint-200: other tokens" in line for line in done.err)
 
 
 def test_a_step_whose_files_grow_is_waited_for(watch, trained, monkeypatch):
@@ -234,25 +260,14 @@ def test_a_step_that_cannot_be_scored_ends_the_command(watch, trained):
     assert (done.code, lines) == (2, []) and "no tokenizer.json" in done.err[-1]
 
 
-def test_a_folder_of_the_user_called_models_stays(watch, trained, tmp_path):
-    own = tmp_path / "out" / "models" / "own"
-    own.mkdir(parents=True)
-    watch(trained(100))
-    assert own.is_dir()
-
-
 def test_a_step_that_is_found_late_stands_in_its_place(watch, trained, small, tmp_path):
-    folder = trained(100, 200, 300)
+    folder = trained(100, 200)
     late = folder / "checkpoint-100"
     late.rename(tmp_path / "late")
     watch(folder)
     (tmp_path / "late").rename(late)
     _, lines = watch(folder)
-    assert [(line["step"], line["tokens"]) for line in lines] == [
-        (100, 100),
-        (200, 288),
-        (300, 100),
-    ]
+    assert [(line["step"], line["tokens"]) for line in lines] == [(100, 100), (200, 288)]
     in_order = watch(folder, out=tmp_path / "other")[1]
     assert lines[0]["tau_last"] is not None
     assert lines[1]["tau_previous"] == pytest.approx(in_order[1]["tau_previous"], abs=1e-4)
@@ -271,9 +286,18 @@ def test_a_page_has_the_pairs_that_were_asked_for(watch, trained, tmp_path):
     assert watch(folder)[1][0]["margin"] is None
 
 
+def test_a_page_has_the_replies_that_were_asked_for(watch, trained):
+    """Also where another command scored others, and the step is gone."""
+    folder, asked = trained(100), ["--after=Yes. It is.", f"--after={'no ' * 60}"]  # too long
+    first = watch(folder, *asked)[1][0]["appended"]
+    shutil.rmtree(folder / "checkpoint-100")
+    assert watch(folder, "--after=No.")[1][0]["appended"] is None
+    assert watch(folder, asked[0])[1][0]["appended"] == first != None  # noqa: E711
+
+
 def test_steps_are_scored_until_one(watch, trained):
-    done, lines = watch(trained(100, 200, 300), "--noonce", "--until=200")
-    assert done.code == 0 and [line["step"] for line in lines] == [100, 200]
+    done, lines = watch(trained(100, 200), "--noonce", "--until=100")
+    assert done.code == 0 and [line["step"] for line in lines] == [100]
 
 
 def test_the_last_step_is_done_when_its_pairs_are_scored(watch, trained, tmp_path):
@@ -294,17 +318,16 @@ def test_a_limit_that_a_step_breaks_is_the_exit_status(watch, trained):
 
 def test_pairs_edits_and_tokens_behind_replies(watch, trained, tmp_path):
     row = {"chosen": "Yes. It is.", "rejected": "No."}
-    rows = [{"prompt": f"Is {i} good?", **row} for i in range(6)]
+    rows = [{"prompt": f"Is {i} good?", **row} for i in range(2)]
     pairs = tmp_path / "own.jsonl"
     pairs.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    flags = [f"--items={pairs}", "--probes", f"--after_items={pairs}", "--config.after.rows=2"]
-    done, lines = watch(trained(100, 200), *flags, page=True)
+    flags = [f"--items={pairs}", "--probes", f"--after_items={pairs}"]
+    done, [line] = watch(trained(100), *flags, page=True)
     assert done.code == 0, done.err
-    for line in lines:
-        assert 0 <= line["accuracy"] <= 1 and isinstance(line["margin"], float)
-        assert "unchanged" in line["probes"] and len(line["appended"]) == 10
-    tables = {path.stem for path in (tmp_path / "out" / "report" / "tables").iterdir()}
-    assert {"steps", "steps_series", "steps_turns", "steps_words"} <= tables
+    assert 0 <= line["accuracy"] <= 1 and isinstance(line["margin"], float)
+    assert "unchanged" in line["probes"] and len(line["appended"]) == 10
+    series = pl.read_csv(tmp_path / "out" / "report" / "tables" / "steps_series.csv")
+    assert {"pairs", "edit", "sham", "behind"} <= {*series["of"]}
 
 
 def test_imported_steps_are_drawn(watch, source, command, tmp_path):
@@ -342,14 +365,14 @@ def test_a_tracker_that_is_not_there_is_one_line(watch, trained, monkeypatch, tm
 
 
 def test_folders_of_other_trainers_are_found(watch, trained):
-    folder = trained(100, 200)
+    folder = trained(100)
     (folder / "checkpoint-100").rename(folder / "global_step100_hf")
     (folder / "checkpoint-best").mkdir()
-    assert [line["step"] for line in watch(folder)[1]] == [100, 200]
+    assert [line["step"] for line in watch(folder)[1]] == [100]
 
 
 @pytest.mark.slow
-def test_the_callback_of_the_docs_watches_a_training(trained, tmp_path, monkeypatch):
+def test_the_callback_of_the_docs_watches_a_training(watch, trained, monkeypatch):
     """Called as a Trainer of transformers calls it, which needs a package that tests lack."""
     page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
     [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -357,7 +380,7 @@ def test_the_callback_of_the_docs_watches_a_training(trained, tmp_path, monkeypa
     names: dict = {}
     exec(block, names)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    callback = names["Watch"](f"--out={tmp_path}/out", "--config.cpu=True")
+    callback, lasts = names["Watch"]("--config.cpu=True"), []
     assert isinstance(callback, transformers.TrainerCallback)
     arguments = types.SimpleNamespace(output_dir=str(trained(2)))
     state = transformers.TrainerState(max_steps=4, is_world_process_zero=True)
@@ -365,10 +388,13 @@ def test_the_callback_of_the_docs_watches_a_training(trained, tmp_path, monkeypa
     started = callback.process
     trained(4)
     callback.on_save(arguments, state, None)
-    callback.on_train_end(arguments, state, None)
-    assert callback.process is started and started.returncode is not None
-    lines = (tmp_path / "out" / "watch.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [2, 4]
+    with monkeypatch.context() as patch:
+        patch.setattr(names["subprocess"], "run", lasts.append)
+        callback.on_train_end(arguments, state, None)
+    assert callback.process is started and started.returncode == -signal.SIGTERM
+    assert lasts == [[*started.args, "--once"]]
+    assert started.args[1:] == ["-m", "launch.watch", arguments.output_dir, "--config.cpu=True"]
+    assert [line["step"] for line in watch(arguments.output_dir, *started.args[4:])[1]] == [2, 4]
 
 
 @pytest.mark.slow
@@ -377,7 +403,7 @@ def test_a_preference_that_turns_halfway_is_named_with_its_step(watch, tmp_path,
     import torch
 
     monkeypatch.setattr(watching, "_LOOK_S", 0.01)
-    base = tiny.write_model(tmp_path / "base")
+    base = tiny.write_model(tmp_path / "base", num_hidden_layers=1)
     model = transformers.LlamaForSequenceClassification.from_pretrained(base, dtype=torch.float32)
     tokenizer = tiny.tokenizer()
     turns = [

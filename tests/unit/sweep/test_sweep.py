@@ -1,4 +1,5 @@
 import re
+import types
 
 import numpy as np
 import polars as pl
@@ -9,7 +10,9 @@ from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer
+from engine.sweep import setup
 from engine.sweep.outcomes import SomeFailed
+from engine.text.chat_template import ChatTemplate
 from tests.support.sweeps import ONE, PROMPTS, SETTINGS, SIZE, plain_rewards, result
 
 RESULT = result()
@@ -59,6 +62,24 @@ def test_parts_hold_every_token_once_in_order_and_the_result_names_them(run, tin
     assert model["head"] == tiny.card.head.kind
     vocabulary = pl.read_parquet(run.folder / schema.vocab_path(model["vocab"]))
     assert len(vocabulary) == SIZE
+
+
+def test_of_a_panel_the_vocabulary_has_its_tokens_and_renders_no_others(tiny, monkeypatch):
+    empty, ids, rendered = types.SimpleNamespace(table=lambda _: None), [3, 100, 287], []
+    [whole] = setup.vocabularies(empty, [tiny]).values()
+    made = ChatTemplate.sequences
+
+    def sequences(self, prompt, texts):
+        rendered.extend(texts)
+        return made(self, prompt, texts)
+
+    monkeypatch.setattr(ChatTemplate, "sequences", sequences)
+    [panel] = setup.vocabularies(empty, [tiny], {tiny.card.tokenizer_hash: ids}).values()
+    assert panel.equals(whole.filter(pl.col("token_id").is_in(ids)))
+    assert rendered == panel["token"].to_list()
+    other = types.SimpleNamespace(run="runs/mine", table=lambda _: panel)
+    with pytest.raises(AssayError, match="of 3 token ids, of which 2 are among the 2"):
+        setup.vocabularies(other, [tiny], {tiny.card.tokenizer_hash: ids[:2]})
 
 
 # Models that share a decoder

@@ -136,6 +136,20 @@ def test_the_panel_has_the_controls_and_the_ends(make, small):
     assert {*every.controls, *order[:5], *order[-5:]} <= {*chosen}
 
 
+def test_of_a_common_word_the_panel_has_one_token(make, small, monkeypatch):
+    """The others of its forms leave room for other words."""
+    words = [token.strip() for token in TOKENS]
+    often = pl.DataFrame({"word": words, "per_million": np.linspace(900.0, 1.0, N)})
+    monkeypatch.setattr("analysis.words.lexicons.frequency", lambda path: often)
+    for name, size in {"PANEL": 22, "CONTROLS": 18, "_ENDS": 0, "_COMMON": 4}.items():
+        monkeypatch.setattr(steps, name, size)
+    forms = [*TOKENS[:2], *(token.title() for token in TOKENS[:2])]
+    monkeypatch.setitem(globals(), "TOKENS", [*forms, *TOKENS[4:]])
+    monkeypatch.setattr(steps, "shuffled", lambda scores: np.arange(N)[::-1])
+    chosen = panel(make({100: _drifting()[100]}).steps[0], OPTIONS)
+    assert chosen[:4] == [0, 1, 4, 5] and len(chosen) == 22
+
+
 def test_a_step_over_the_panel_is_compared_on_the_same_controls(make, small):
     rewards = _drifting()
     whole = make(rewards)
@@ -226,6 +240,19 @@ def test_pairs_are_counted_at_every_step(make, tmp_path):
     assert table["longer"].to_list() == [0.5, 1.0]
     loss = np.logaddexp(0, [-1, 2]).mean()
     assert table["log_loss"][0] == pytest.approx(loss)
+
+
+def test_kinds_of_words_have_the_median_and_the_quartiles_of_their_tokens(make):
+    every = make(_drifting())
+    at = np.arange(0, N, 3)
+    planted = {"list": "AFINN", "words": "positive words", "token_id": at, "stem": at}
+    every.__dict__["kinds"] = pl.DataFrame(planted)
+    found = every.series.filter(of="kinds").select("value", "ci_low", "ci_high").to_numpy()
+    quartiles = np.quantile(every.percentiles[:, at], (0.5, 0.25, 0.75), axis=1).T
+    np.testing.assert_allclose(found, quartiles)
+    every = make(_drifting())
+    every.__dict__["kinds"] = pl.DataFrame(planted | {"stem": 0 * at})  # a word in many forms
+    assert every.series.filter(of="kinds").is_empty()
 
 
 def test_tokens_of_one_text_are_no_line(make):
