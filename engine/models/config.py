@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from engine.errors import AssayError
 
@@ -163,6 +165,13 @@ class DecoderConfig:
         return self.delta_layers or (False,) * self.num_layers
 
     @property
+    def period(self) -> int:
+        """Layers after which their kinds repeat; all where they do not, or are of one kind."""
+        kinds = self.deltas
+        lengths = range(2, self.num_layers) if len(set(kinds)) > 1 else ()
+        return next((n for n in lengths if kinds[n:] == kinds[:-n]), self.num_layers)
+
+    @property
     def layer_ropes(self) -> tuple[Rope | None, ...]:
         """The rotary embedding of each layer; None in one that does not rotate."""
         slides = self.window_layers or (False,) * self.num_layers
@@ -197,6 +206,14 @@ class DecoderConfig:
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `to_json`."""
         return cls(**with_ropes(fields))
+
+
+def stacked(kinds: Sequence[bool], looped: bool) -> tuple[tuple[int, ...], ...]:
+    """Numbers of the layers of each stack of parameters: all of one kind in a loop, else one."""
+    if not looped:
+        return tuple((layer,) for layer in range(len(kinds)))
+    by_kind = (np.flatnonzero(np.equal(kinds, kind)) for kind in dict.fromkeys(kinds))
+    return tuple(tuple(layers.tolist()) for layers in by_kind)
 
 
 # Any: a frozen dataclass, and what JSON holds.

@@ -6,8 +6,9 @@ take operands in the parameters' dtype and accumulate in float32. `plain` runs w
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from engine.models import attention, delta
-from engine.models.config import DecoderConfig, inverse_frequencies
+from engine.models.config import DecoderConfig, inverse_frequencies, stacked
 from engine.models.layer import (
     F32,
     FLOAT32,
@@ -34,6 +35,14 @@ Row = KeyValues | Updates  # of a layer: leaves [C, T, …]
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H], or its
 # updates) -> a tree of arrays.
 Keep = Callable[[Array, Row], Any]
+Kinds = dict[int, Any]  # stack -> what is kept of its layers, with a leading axis for them
+
+
+class At(NamedTuple):
+    """Where a layer is: the stack of its parameters, and its place in it."""
+
+    stack: int
+    entry: Index
 
 
 class Decoder(nnx.Module):
@@ -41,9 +50,9 @@ class Decoder(nnx.Module):
 
     `stacks` hold the layers' parameters. XLA copies a layer's weights out of a stack before it
     multiplies, so each layer has a stack of its own, and the loop over them is written out. A TPU
-    reads weights where they are, and takes long to compile a layer: it has one stack, and a loop.
-    So has a CPU in float16, for which XLA would widen the weights of all layers at once. Layers of
-    two kinds have a stack each everywhere.
+    reads weights where they are, and takes long to compile a layer: it has one stack of each kind
+    of layer, and loops. So has a CPU in float16, for which XLA would widen the weights of all
+    layers at once, and a CPU for layers of two kinds, which it takes twice as long to compile.
     """
 
     def __init__(
@@ -58,12 +67,18 @@ class Decoder(nnx.Module):
         self.embedding = zeros(config, "VD", dtype)
         if config.learned_positions:
             self.position_embedding = zeros(config, "TD", dtype)
-        looped = platform == "tpu" or (platform == "cpu" and dtype == jnp.float16)
-        height = config.num_layers if looped and not any(config.deltas) else 1
+        slow = dtype == jnp.float16 or len(set(config.deltas)) > 1
+        self.looped = platform == "tpu" or (platform == "cpu" and slow)
+        self.layers = stacked(config.deltas, self.looped)  # of each stack
         self.stacks = nnx.List(
-            Layer(config.first(height), dtype, sums, platform, of_delta)
-            for of_delta in config.deltas[::height]
+            Layer(config.first(len(of)), dtype, sums, platform, config.deltas[of[0]])
+            for of in self.layers
         )
+
+    @property
+    def kinds(self) -> list[bool]:
+        """Whether the layers of each stack have the gated delta rule."""
+        return [stack.of_delta for stack in self.stacks]
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
         """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as published."""
@@ -98,14 +113,15 @@ class Decoder(nnx.Module):
         """
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
         x, ropes = self._placed(self.embed(ids), positions), self._angles(positions)
-        residuals, kept = [], []
+        residuals: list[Array] = []
+        kept: list[Kinds] = []
         for start, stop in _segments(depths):
             x, seen = self._through(
-                lambda i, x: self._plain_layer(i, x, ropes, delta_rule), start, stop, x, keep
+                lambda at, x: self._plain_layer(at, x, ropes, delta_rule), start, stop, x, keep
             )
             residuals.append(x)
             kept += seen
-        return tuple(residuals), _joined(kept)
+        return tuple(residuals), self._joined(_by_stack(kept)) if keep else None
 
     def prefill(
         self, ids: Int[Array, "P"], read_at: Int[Array, "M"]
@@ -149,8 +165,8 @@ class Decoder(nnx.Module):
         # A gradient needs the results of matmuls. By default JAX would also keep all weights.
         saved = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
 
-        def layer(index: Index, x: Residual) -> tuple[Residual, Row]:
-            one = functools.partial(self._response_layer, index)
+        def layer(at: At, x: Residual) -> tuple[Residual, Row]:
+            one = functools.partial(self._response_layer, at)
             after: tuple[Residual, Row] = saved(one)(x, prefix, places, ropes)
             return after
 
@@ -158,17 +174,18 @@ class Decoder(nnx.Module):
             return x if read is None else _take(x, read)
 
         residuals: list[Array] = []
-        kept: list[Any] = []  # trees of arrays
+        kept: list[Kinds] = []
         for start, stop in _segments(depths):
             shortened = read is not None and stop == max(depths)
             x, seen = self._through(layer, start, stop - shortened, x, keep, at_read)
             kept += seen
             if shortened:
-                x, row = self._response_layer(stop - 1, x, prefix, places, ropes, read)
+                at = self._places[stop - 1]
+                x, row = self._response_layer(at, x, prefix, places, ropes, read)
                 if keep:
-                    kept.append(_alone(keep(x, row)))
+                    kept.append({at.stack: _alone(keep(x, row))})
             residuals.append(x if shortened else at_read(x))
-        return tuple(residuals), _joined(kept)
+        return tuple(residuals), self._joined(_by_stack(kept)) if keep else None
 
     def extend(self, prefix: Kept, x: Residual, length: Int[Array, ""]) -> Kept:
         """The prefix with embedded positions x [1, T, D] written behind its first `length` ones.
@@ -187,58 +204,115 @@ class Decoder(nnx.Module):
             lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, 1), prefix, new
         )
 
-    def _layer(self, index: Index) -> Layer:
-        which, index = (index, 0) if self._written_out else (0, index)
-        graph, mixture, *stack = nnx.split(self.stacks[which], nnx.PathContains("experts"), ...)
-        return nnx.merge(graph, mixture, *_entry(stack, index))
-
     @property
-    def _written_out(self) -> bool:
-        return len(self.stacks) == self.config.num_layers
+    def _places(self) -> list[At]:
+        """Where each layer is."""
+        places = {n: At(s, i) for s, of in enumerate(self.layers) for i, n in enumerate(of)}
+        return [places[number] for number in range(len(places))]
+
+    def _layer(self, at: At) -> Layer:
+        stack = self.stacks[at.stack]
+        graph, mixture, *stack = nnx.split(stack, nnx.PathContains("experts"), ...)
+        return nnx.merge(graph, mixture, *_entry(stack, at.entry))
+
+    def _past(self, prefix: Kept, at: At) -> Any:
+        """What is kept of the prefix in one layer."""
+        if isinstance(prefix, tuple):
+            return _entry(prefix[at.stack], at.entry)
+        return _entry(prefix, at.entry if self.looped else at.stack)
 
     def _through(
         self,
-        layer: Callable[[Index, Residual], tuple[Residual, Row]],
+        layer: Callable[[At, Residual], tuple[Residual, Row]],
         start: int,
         stop: int,
         x: Residual,
         keep: Keep | None,
         at_read: Callable[[Residual], Array] = lambda x: x,
-    ) -> tuple[Residual, list[Any]]:
+    ) -> tuple[Residual, list[Kinds]]:
         """The residual stream after the layers [start, stop), and what is kept of them, in order.
 
-        What is kept are trees of arrays with a leading axis for the layers of each.
+        What is kept are trees of arrays with a leading axis for the layers of each stack. A loop
+        runs over consecutive layers of one kind, and one over what repeats, however deep.
         """
-        if self._written_out:
+
+        def step(at: At, x: Residual) -> tuple[Residual, Any]:
+            x, row = layer(at, x)
+            return x, keep(at_read(x), row) if keep else ()
+
+        if not self.looped:
             kept = []
-            for index in range(start, stop):
-                x, row = layer(index, x)
-                kept += [_alone(keep(at_read(x), row))] if keep else []
+            for at in self._places[start:stop]:
+                x, one = step(at, x)
+                kept.append({at.stack: _alone(one)})
             return x, kept
-        if keep is None:
-            return jax.lax.fori_loop(start, stop, lambda i, x: layer(i, x)[0], x), []
 
-        def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
-            index, x = carry
-            x, row = layer(index, x)
-            return (index + 1, x), keep(at_read(x), row)
+        def loop(stack: int, first: Index, count: int, x: Residual) -> tuple[Residual, Any]:
+            def of_one(carry: tuple[Index, Residual], _: None) -> tuple[Any, Any]:
+                entry, x = carry
+                x, one = step(At(stack, entry), x)
+                return (entry + 1, x), one
 
-        (_, x), every = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
-        return x, [every]
+            (_, x), kept = jax.lax.scan(of_one, (jnp.int32(first), x), length=count)
+            return x, kept
+
+        def some(layers: slice, periods: Index, x: Residual) -> tuple[Residual, Kinds]:
+            """Layers, or those that many periods behind them."""
+            kept = []
+            for stack, run in itertools.groupby(self._places[layers], lambda at: at.stack):
+                entries = [at.entry for at in run]
+                held = sum(number < period for number in self.layers[stack])
+                x, rows = loop(stack, entries[0] + periods * held, len(entries), x)
+                kept.append({stack: rows})
+            return x, _by_stack(kept)
+
+        period = self.config.period
+        first, last = -(-start // period), stop // period
+        if last - first < 2:
+            x, kept = some(slice(start, stop), 0, x)
+            return x, [kept]
+
+        def repeated(carry: tuple[Index, Residual], _: None) -> tuple[Any, Any]:
+            periods, x = carry
+            x, kept = some(slice(period), periods, x)
+            return (periods + 1, x), kept
+
+        x, before = some(slice(start, first * period), 0, x)
+        (_, x), within = jax.lax.scan(repeated, (jnp.int32(first), x), length=last - first)
+        x, after = some(slice(last * period, stop), 0, x)
+        return x, [before, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), within), after]
+
+    def _joined(self, kept: Kinds) -> Any:
+        """What was kept of layers, one after the other.
+
+        What layers of two kinds keep stays apart: a tuple with an entry for each stack.
+        """
+        if len({jax.tree.structure(one) for one in kept.values()}) == 1:
+            joined = jax.tree.map(lambda *each: jnp.concatenate(each), *kept.values())
+            numbers = [n for s, one in kept.items() for n in self.layers[s][: _height(one)]]
+            if numbers == sorted(numbers):
+                return joined
+            return jax.tree.map(lambda each: each[np.argsort(numbers)], joined)
+        each = tuple(kept.values())
+        if isinstance(each[0], tuple):
+            parts = (dict(zip(kept, part, strict=True)) for part in zip(*each, strict=True))
+            return tuple(self._joined(part) for part in parts)
+        return each
 
     def _plain_layer(
         self,
-        index: Index,
+        at: At,
         x: Residual,
         ropes: Ropes,
         delta_rule: Callable[[delta.Rule], delta.Result],
     ) -> tuple[Residual, Row]:
-        layer, angles = self._layer(index), self._rope(index, ropes)
+        layer, angles = self._layer(at), self._rope(at, ropes)
         row: Row
         if layer.of_delta:
             with jax.named_scope("delta"):
                 inputs = layer.delta_inputs(x)
-                rule = layer.delta_rule(x, inputs, lambda i, n: delta.shifted(inputs[i], n))
+                before = delta.shifted(inputs, self.config.delta_taps)
+                rule = layer.delta_rule(x, inputs, before)
                 outputs, updates = delta_rule(rule)
                 mixed = x + layer.delta_output(outputs, x)
                 row = delta.kept(inputs, rule, updates, delta.until_end(rule.decay))
@@ -247,19 +321,19 @@ class Decoder(nnx.Module):
                 keys, values = layer.keys_values(x, angles)
                 queries = layer.queries(x, angles)
                 logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **F32))
-                mask = self._mask(index, _distances(x.shape[1]))
+                mask = self._mask(at, _distances(x.shape[1]))
                 weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
                 mixed = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values), x)
                 row = KeyValues(keys=keys, values=values)
         with jax.named_scope("feed_forward"):
             added = layer.feed_forward(
-                x if self.config.parallel else mixed, self._experts(layer, index)
+                x if self.config.parallel else mixed, self._experts(layer, at)
             )
             return mixed + added, row
 
     def _response_layer(
         self,
-        index: Index,
+        at: At,
         x: Residual,
         prefix: Kept,
         places: Places,
@@ -271,12 +345,12 @@ class Decoder(nnx.Module):
         Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
         H], or updates.
         """
-        layer, angles = self._layer(index), self._rope(index, ropes)
-        past = _entry(prefix, index)
+        layer, angles = self._layer(at), self._rope(at, ropes)
+        past = self._past(prefix, at)
         row: Row
         if layer.of_delta:
             with jax.named_scope("delta"):
-                outputs, row = self._delta_behind(layer, x, past, places)
+                outputs, row = self._delta_behind(at, layer, x, past, places)
                 if read is not None:
                     x, outputs = (_take(each, read) for each in (x, outputs))
                 mixed = x + layer.delta_output(outputs, x)
@@ -287,30 +361,29 @@ class Decoder(nnx.Module):
                 if read is not None:
                     x, angles, query = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
                 queries = layer.queries(x, angles)
-                masks = self._response_masks(index, query, places, past.keys.shape[0])
+                masks = self._response_masks(at, query, places, past.keys.shape[0])
                 row, form = KeyValues(keys=keys, values=values), attention.form(self.platform)
                 mixed = x + layer.output(form(queries, row, past, masks, self._logits), x)
         with jax.named_scope("feed_forward"):
             added = layer.feed_forward(
-                x if self.config.parallel else mixed, self._experts(layer, index)
+                x if self.config.parallel else mixed, self._experts(layer, at)
             )
             return mixed + added, row
 
     def _delta_behind(
-        self, layer: Layer, x: Residual, past: Updates, places: Places
+        self, at: At, layer: Layer, x: Residual, past: Updates, places: Places
     ) -> tuple[Float[Array, "C T n v"], Updates]:
         """Outputs of a layer of the gated delta rule behind a prefix, and what it keeps."""
         inputs = layer.delta_inputs(x)
-        rule = layer.delta_rule(
-            x, inputs, lambda i, n: delta.behind_prefix(inputs[i], past.inputs[i], places, n)
-        )
-        _, see = self._response_masks(0, places, places, 0)
+        before = delta.behind_prefix(inputs, past.inputs, places, self.config.delta_taps)
+        rule = layer.delta_rule(x, inputs, before)
+        _, see = self._response_masks(at, places, places, 0)
         return delta.behind(inputs, rule, past, places, see)
 
-    def _experts(self, layer: Layer, index: Index) -> OfExpert | None:
+    def _experts(self, layer: Layer, at: At) -> OfExpert | None:
         if not self.config.experts:
             return None
-        return functools.partial(layer.experts.of, 0 if self._written_out else index)
+        return functools.partial(layer.experts.of, at.entry)
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -320,23 +393,23 @@ class Decoder(nnx.Module):
             return logits
         return config.attention_softcap * jnp.tanh(logits / config.attention_softcap)
 
-    def _mask(self, index: Index, distance: Int[Array, "..."]) -> Bool[Array, "..."]:
+    def _mask(self, at: At, distance: Int[Array, "..."]) -> Bool[Array, "..."]:
         """Keys that a query attends to in a layer, by the distance query - key in positions."""
         seen = distance >= 0
         config = self.config
         if config.window is None or not config.window_layers:
             return seen
-        slides = np.asarray(config.window_layers)
+        slides, index = np.asarray(config.window_layers)[list(self.layers[at.stack])], at.entry
         slides = slides[index] if isinstance(index, int) else jnp.asarray(slides)[index]
         return seen & ((distance < config.window) | ~slides)
 
     def _response_masks(
-        self, index: Index, query: Places, row: Places, past: int
+        self, at: At, query: Places, row: Places, past: int
     ) -> tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]:
         """Masks of the prefix's `past` positions and the row's that a query attends to."""
         at, position = query.position[:, :, None], jnp.arange(past)
-        on_prefix = self._mask(index, at - position) & (position < query.shared[:, :, None])
-        on_row = self._mask(index, at - row.position[:, None])
+        on_prefix = self._mask(at, at - position) & (position < query.shared[:, :, None])
+        on_row = self._mask(at, at - row.position[:, None])
         return on_prefix, on_row & (query.reply[:, :, None] == row.reply[:, None])
 
     def _scaled(self, x: Float[Array, "C T D"]) -> Residual:
@@ -362,10 +435,11 @@ class Decoder(nnx.Module):
             ropes.append((cos, sin))
         return tuple(ropes)
 
-    def _rope(self, index: Index, ropes: Ropes) -> Angles:
+    def _rope(self, at: At, ropes: Ropes) -> Angles:
         """The angles of one layer."""
         kinds = list(dict.fromkeys(self.config.layer_ropes))
-        of_layers = [kinds.index(rope) for rope in self.config.layer_ropes]
+        layer_ropes, index = self.config.layer_ropes, at.entry
+        of_layers = [kinds.index(layer_ropes[number]) for number in self.layers[at.stack]]
         if isinstance(index, int):
             return ropes[of_layers[index]]
         if len(ropes) == 1:
@@ -385,16 +459,16 @@ def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C
     return jnp.take_along_axis(x, at.reshape(*at.shape, *[1] * (x.ndim - 2)), axis=1)
 
 
-def _joined(kept: Sequence[Any]) -> Any:
-    """What was kept of consecutive layers, one after the other; None if nothing was.
+def _by_stack(kept: Sequence[Kinds]) -> Kinds:
+    """What was kept of consecutive layers, of each stack one after the other."""
+    stacks = sorted({stack for one in kept for stack in one})
+    of_stack = {stack: [one[stack] for one in kept if stack in one] for stack in stacks}
+    return {s: jax.tree.map(lambda *a: jnp.concatenate(a), *trees) for s, trees in of_stack.items()}
 
-    What layers of two kinds keep stays apart: a tuple with an entry for each.
-    """
-    if not kept or len({jax.tree.structure(one) for one in kept}) == 1:
-        return jax.tree.map(lambda *each: jnp.concatenate(each), *kept) if kept else None
-    if isinstance(kept[0], tuple):
-        return tuple(_joined(each) for each in zip(*kept, strict=True))
-    return tuple(kept)
+
+def _height(kept: Any) -> int:
+    """Layers of which something is kept."""
+    return len(jax.tree.leaves(kept)[0])
 
 
 def _alone(kept: Any) -> Any:
@@ -404,8 +478,6 @@ def _alone(kept: Any) -> Any:
 
 def _entry(stacked: Any, index: Index) -> Any:
     """The arrays of one layer."""
-    if isinstance(stacked, tuple):
-        stacked, index = stacked[index], 0
     at = jax.lax.index_in_dim if isinstance(index, int) else jax.lax.dynamic_index_in_dim
     return jax.tree.map(lambda each: at(each, index, 0, False), stacked)
 
