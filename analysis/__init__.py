@@ -29,15 +29,10 @@ from analysis.chapters.frequency import frequency_points, frequency_slopes
 from analysis.chapters.groups import group_words
 from analysis.chapters.humans import humans_kendall
 from analysis.chapters.items import items_top_bottom
-from analysis.chapters.logprobs import logprobs_items, logprobs_ratio, logprobs_rewards
+from analysis.chapters.logprobs import logprobs_items, logprobs_rewards
 from analysis.chapters.sentiment import sentiment_slopes
 from analysis.chapters.sequences import sequence_traces, sequences_table
-from analysis.chapters.tokens import (
-    framing_ends,
-    logprobs_ends,
-    shared_top_bottom,
-    top_bottom,
-)
+from analysis.chapters.tokens import framing_ends, logprobs_ends, top_bottom
 from analysis.compare import diff
 from analysis.measures.combined import combined
 from analysis.measures.human_agreement import (
@@ -88,7 +83,6 @@ __all__ = [
     "log_ratio",
     "logprobs_ends",
     "logprobs_items",
-    "logprobs_ratio",
     "logprobs_rewards",
     "moments_table",
     "samples",
@@ -97,7 +91,6 @@ __all__ = [
     "sequence_traces",
     "sequences_table",
     "shared_rewards",
-    "shared_top_bottom",
     "shared_vocabulary",
     "side_by_side",
     "spearman_matrix",

@@ -252,15 +252,15 @@ def side_by_side(ends: pl.DataFrame, count: int) -> list[SideBySide]:
       ends: a table of tokens: model, end ("top" or "bottom"), rank, and what a cell shows.
       count: number of ranks shown, at most.
     """
-    both = []
+    sides = []
     for end, title in (("top", "Highest"), ("bottom", "Lowest")):
         part = ends.filter(pl.col("end") == end, pl.col("rank") <= count)
         models = part["model"].unique(maintain_order=True).to_list()
         cells = {(row["model"], row["rank"]): row for row in part.to_dicts()}
         ranks = sorted({rank for _, rank in cells})
         lines = [(rank, [cells.get((model, rank)) for model in models]) for rank in ranks]
-        both.append(SideBySide(title, end, models, lines))
-    return both
+        sides.append(SideBySide(title, end, models, lines))
+    return sides
 
 
 def notes(reasons: Iterable[str | None]) -> list[Block]:

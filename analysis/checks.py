@@ -66,8 +66,8 @@ def read(result: Result, allow_incomplete: bool) -> tuple[Result, pl.DataFrame] 
 
     Raises RunError for an incomplete result, unless allowed; a damaged part; rows twice.
     """
-    there = set(storage.names(result.folder))
-    missing = [name for name in result.parts if name not in there]
+    present = set(storage.names(result.folder))
+    missing = [name for name in result.parts if name not in present]
     if not allow_incomplete and (missing or not result.complete):
         why = f"{missing[0]} is missing" if missing else "the sweep has not finished"
         raise RunError(f"{result.where} is incomplete: {why} (resume it or allow incomplete)")
@@ -108,9 +108,9 @@ def check_items(result: Result, rows: pl.DataFrame, known: dict[str, pl.DataFram
     items = rows.select("item_id", "item")
     refuse(items, pl.col("item").is_null(), f"{result.where}: items without a text, ids")
     first = known.setdefault(str(result.items), items)
-    both = items.join(first, on="item_id", how="inner", validate="1:1")
+    joined = items.join(first, on="item_id", how="inner", validate="1:1")
     differ = pl.col("item") != pl.col("item_right")
-    refuse(both, differ, f"{result.where}: other items than the rest of its list at ids")
+    refuse(joined, differ, f"{result.where}: other items than the rest of its list at ids")
 
 
 def conversations(folder: RunFolder, result: Result) -> pl.DataFrame:
@@ -121,8 +121,8 @@ def conversations(folder: RunFolder, result: Result) -> pl.DataFrame:
     """
     path = schema.list_path(str(result.items))
     table = read_table(folder, path).sort("conversation_id")
-    where = f"{folder.run / path}: duplicate conversations"
-    refuse(table, pl.col("conversation_id").is_duplicated(), where)
+    message = f"{folder.run / path}: duplicate conversations"
+    refuse(table, pl.col("conversation_id").is_duplicated(), message)
     unknown = scan(result).collect().join(table, on="conversation_id", how="anti")
     refuse(unknown, pl.lit(True), f"{result.where}: conversations that are not in its list")
     return table

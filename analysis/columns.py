@@ -107,8 +107,8 @@ class Spec:
         names = {c.key for c in computed}
         schema = {key: kind for key, kind in self.schema.items() if key not in names}
         if isinstance(rows, pl.DataFrame):
-            named = rows.with_columns(**{key: pl.lit(value) for key, value in same.items()})
-            table = named.select(pl.col(key).cast(kind) for key, kind in schema.items())
+            keyed = rows.with_columns(**{key: pl.lit(value) for key, value in same.items()})
+            table = keyed.select(pl.col(key).cast(kind) for key, kind in schema.items())
         else:
             table = pl.DataFrame(list(rows), schema=schema, orient="row")
         for column in computed if table.height else ():
@@ -139,7 +139,7 @@ class Spec:
     def documented(self) -> str:
         """Its row of docs/report-tables.md."""
         cells = [
-            c.key + (f" ({'; '.join(said)})" if (said := _said(c)) else "") for c in self.columns
+            c.key + (f" ({'; '.join(notes)})" if (notes := _said(c)) else "") for c in self.columns
         ]
         name = self.name.replace("<", "\\<").replace(">", "\\>")
         return f"| {name}.csv | {', '.join(cells)}{f' ({self.help})' if self.help else ''} |"

@@ -76,15 +76,15 @@ def diff(
     run = two_models(before, after, prompts, models)
     sides = {side: side_of(runs[side], slug, side) for side, slug in zip(runs, models, strict=True)}
     check_limits(limits, sides, list(run.prompts))
-    named = list[tuple[str, Run]]()
+    noise_pairs = list[tuple[str, Run]]()
     for other in noise:
         name = f"noise={other.folders[0]}"
         of, slug, under = noise_of(other, sides, runs, [*run.prompts], name)
         pair = two_models(runs[of], other, under, (sides[of].slug, slug))
         results = [pair.results[side, next(iter(pair.prompts))] for side in runs]
         dtypes = " and ".join(r.identity.dtype or "an unknown dtype" for r in results)
-        named.append((f"noise: {of} in {dtypes} ({other.folders[0].name})", pair))
-    chapter = changes_between(limits=limits, noise=named, pairs=pairs, probes=probes)
+        noise_pairs.append((f"noise: {of} in {dtypes} ({other.folders[0].name})", pair))
+    chapter = changes_between(limits=limits, noise=noise_pairs, pairs=pairs, probes=probes)
     verdict = verdicts.of(compute(run, {}, settings, [chapter]))
     assert verdict is not None
     page = ""
@@ -127,7 +127,7 @@ def noise_of(
     equal = {prompt: list[str]() for prompt in common}
     for prompt, of in itertools.product(common, (of for of in owners if of in runs)):
         pair = two_models(runs[of], run, [prompt], (sides[of].slug, slug))
-        first, second = (pair.rewards(each, prompt)[1] for each in (BEFORE, AFTER))
+        first, second = (pair.rewards(state, prompt)[1] for state in (BEFORE, AFTER))
         if np.array_equal(first, second):
             equal[prompt].append(of)
     if all(equal.values()):

@@ -56,8 +56,10 @@ def token_ends(
     ends = both_ends(pl.DataFrame([*numbers], schema=schema, orient="col"), name, count)
     chosen = pl.col("token_id").is_in(ends["token_id"].implode())
     tokens = run.vocabulary(model).select("token_id", "token").filter(chosen).collect()
-    named = ends.join(tokens, on="token_id", how="left", validate="m:1", maintain_order="left")
-    return spec.frame(named, model=model, **same)
+    with_tokens = ends.join(
+        tokens, on="token_id", how="left", validate="m:1", maintain_order="left"
+    )
+    return spec.frame(with_tokens, model=model, **same)
 
 
 def head_and_tail(table: pl.DataFrame, count: int) -> pl.DataFrame:

@@ -85,7 +85,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     end = alike([name[start:][::-1] for name in parts])
     for kept in range(start, -1, -1):
         short = ["".join(name[kept : len(name) - end]).strip("-_/ ") for name in parts]
-        if len(set(short)) == len(names) and all(re.search(r"[^\W\d_]", one) for one in short):
+        if len(set(short)) == len(names) and all(re.search(r"[^\W\d_]", name) for name in short):
             return short if max(map(len, names)) > _LONG else list(names)
     return list(names)
 
@@ -102,14 +102,14 @@ def in_common(records: Sequence[Mapping[str, Any]], infos: Sequence[ModelInfo | 
     layers = [record.get("layers") or [] for record in records]
     depths, deepest = sorted({len(own) for own in layers}), max(layers, key=len, default=[])
     decoder = f"one decoder ({base})" if base else "one decoder"
-    said = [f"the base {base}"] if base else []
+    facts = [f"the base {base}"] if base else []
     if depths[:1] > [0] and all(own == deepest[: len(own)] for own in layers):
         cut = f"the first {listed([str(n) for n in depths], 'or')} layers of {decoder}"
-        said = [cut if len(depths) > 1 else f"all {depths[0]} layers of {decoder}"]
+        facts = [cut if len(depths) > 1 else f"all {depths[0]} layers of {decoder}"]
     elif _same(records, "decoder_hash"):
-        said = [decoder]
-    said += ["one tokenizer"] * _same(records, "vocab")
-    return f"They share {listed(said)}." if said and len(records) > 1 else ""
+        facts = [decoder]
+    facts += ["one tokenizer"] * _same(records, "vocab")
+    return f"They share {listed(facts)}." if facts and len(records) > 1 else ""
 
 
 def family(base: str | None) -> str | None:

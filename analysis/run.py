@@ -197,9 +197,9 @@ class Run:
         chosen = scored if models is None else [m for m in models if m in scored]
         if not chosen:
             raise RunError(f"{items}: none of {models} scored it under {prompt!r}")
-        each = (checks.scan(self.items[items, m, prompt]).rename({"reward": m}) for m in chosen)
-        joined = next(each).collect()
-        for frame in each:
+        frames = (checks.scan(self.items[items, m, prompt]).rename({"reward": m}) for m in chosen)
+        joined = next(frames).collect()
+        for frame in frames:
             other = frame.drop("item").collect()
             joined = joined.join(other, on="item_id", how="inner", validate="1:1")
         return joined.sort("item_id")
@@ -234,8 +234,8 @@ class Run:
         result = self.running[name, model]
         return self._side_by_side(schema.running_list(name, model), {(result.items, model): result})
 
-    def _side_by_side(self, name: str, every: Mapping[tuple[str, str], Result]) -> pl.DataFrame:
-        results = {model: r for (list_name, model), r in every.items() if list_name == name}
+    def _side_by_side(self, name: str, by_list: Mapping[tuple[str, str], Result]) -> pl.DataFrame:
+        results = {model: r for (list_name, model), r in by_list.items() if list_name == name}
         if not results:
             raise RunError(f"no scores of the conversations {name!r}")
         joined = checks.shared_conversations(self._runs, results.values())
@@ -359,16 +359,16 @@ def load(
         paths = [*run]
     if other := [path for path in paths if not isinstance(path, str | os.PathLike)]:
         raise RunError(f"run={other[0]!r}; allowed: the path of a run folder, or a list of them")
-    named = [storage.path_of(path) for path in paths]
-    folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))
+    chosen = [storage.path_of(path) for path in paths]
+    folders = tuple(shards.expanded(chosen, allow_incomplete=allow_incomplete))
     if not folders:
         raise RunError("no run folder was named")
     ordered = len(folders) == 1 or not any(map(shards.is_shard, folders))
     runs = {folder: RunFolder.read(folder) for folder in folders}
     contents = merge([*runs.values()], ordered=ordered)
-    every = [r for r in contents.results.values() if r.complete or not finished_only]
+    wanted = [r for r in contents.results.values() if r.complete or not finished_only]
     results, ids, items = list[Result](), dict[str, pl.DataFrame](), dict[str, pl.DataFrame]()
-    for result in every:
+    for result in wanted:
         if (opened := checks.read(result, allow_incomplete)) is None:
             continue
         kept, rows = opened

@@ -6,10 +6,7 @@ import math
 from engine.errors import AssayError
 from engine.settings import check_choice, check_integer, check_switch, is_number, setting
 
-_SWITCHES = (
-    "shared_ends",
-    "humans_in_median",
-)
+_SWITCHES = ("humans_in_median",)
 _MATCH_TRIM = ("auto", "always", "never")
 _FREQUENCY_JOIN = ("forms", "paper")
 _FILES = ("afinn", "frequency", "identity", "categories", "questions")
@@ -19,11 +16,6 @@ _FILES = ("afinn", "frequency", "identity", "categories", "questions")
 class Options:
     """Choices of the analyses."""
 
-    shared_ends: bool = setting(
-        "Also list top and bottom tokens on the shared vocabulary: of each model, and of the sum "
-        "and difference of the two prompts of `framing` (the paper's Tables A7-A9).",
-        False,
-    )
     match_trim: str = setting(
         'Does " love" match "love" in a list of words? "always", "never" (as in the paper), or '
         '"auto": "always" for mode ids and log-probabilities, "never" for mode text and imported '

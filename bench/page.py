@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def parts(html: str) -> dict[str, int]:
     """Bytes of the page by part, and in all."""
-    found = {part: re.findall(pattern, html, re.DOTALL) for part, pattern in _PARTS.items()}
-    sizes = {part: len("".join(texts).encode()) for part, texts in found.items()}
+    by_part = {part: re.findall(pattern, html, re.DOTALL) for part, pattern in _PARTS.items()}
+    sizes = {part: len("".join(texts).encode()) for part, texts in by_part.items()}
     rest = len(html.encode()) - sum(sizes.values())
     return {**sizes, "text and tables": rest, "page": rest + sum(sizes.values())}
 

@@ -81,7 +81,7 @@ def measure(run: pathlib.Path, report: pathlib.Path, pairs: int):
     matrices, *ours = timed(lambda: agreement(loaded))
     yield "Kendall and Spearman, all pairs and prompts, ours", *map("{:.1f}".format, ours), ""
     (share, checked), *spent = timed(lambda: pairwise(loaded, matrices, pairs))
-    theirs = [one / share for one in spent]
+    theirs = [seconds / share for seconds in spent]
     yield (
         f"  per-pair join and scipy, scaled from {checked} pairs",
         *map("{:.1f}".format, theirs),
@@ -124,9 +124,9 @@ def pairwise(run: analysis.Run, matrices: dict, pairs: int) -> tuple[float, int]
         models do, so the strings that all share are what is compared.
     """
     shared = analysis.shared_vocabulary(run).select("token")
-    every = [(p, *two) for p in run.prompts for two in itertools.combinations(run.models, 2)]
-    step = max(len(every) // pairs, 1)
-    for prompt, a, b in every[::step]:
+    all_pairs = [(p, *two) for p in run.prompts for two in itertools.combinations(run.models, 2)]
+    step = max(len(all_pairs) // pairs, 1)
+    for prompt, a, b in all_pairs[::step]:
         sides = [scores(run, model, prompt) for model in (a, b)]
         joined = sides[0].join(sides[1], on="token").join(shared, on="token")
         x, y = joined["reward"].to_numpy(), joined["reward_right"].to_numpy()
@@ -135,8 +135,8 @@ def pairwise(run: analysis.Run, matrices: dict, pairs: int) -> tuple[float, int]
             ours = matrix.filter(model=a)[b].item()
             if abs(ours - value) > 1e-9:
                 sys.exit(f"bench.report: {a} and {b} under {prompt}: {ours} and {value}")
-    count = len(every[::step])
-    return count / len(every), count
+    count = len(all_pairs[::step])
+    return count / len(all_pairs), count
 
 
 def scores(run: analysis.Run, model: str, prompt: str) -> pl.DataFrame:

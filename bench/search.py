@@ -158,11 +158,11 @@ def run(chosen: argparse.Namespace) -> bool:
         "sweep": lambda: [swept() for _ in range(chosen.steps)],
     }
     seconds = take_turns(ways, chosen.rounds)
-    each = flops.response(objective.config, 1 + len(prompt.suffix), len(prompt.prefix))
+    candidate_flops = flops.response(objective.config, 1 + len(prompt.suffix), len(prompt.prefix))
     work = {
         "torch": torch_flops(objective),
         "assay": gcg.step_flops(objective),
-        "sweep": chosen.swept * each,
+        "sweep": chosen.swept * candidate_flops,
     }
     rates = {name: chosen.steps / np.array(times) for name, times in seconds.items()}
     print(table(rates, work))

@@ -63,8 +63,8 @@ def load_replies(source: str) -> dict[str, list[tuple[str, float]]]:
     sentences, phrases = [], []
 
     def strengths(parts: list[str]) -> list[float]:
-        found = [re.findall(WORD, part.lower()) for part in parts]
-        return [sum(valences.get(word, 0.0) for word in some) for some in found]
+        part_words = [re.findall(WORD, part.lower()) for part in parts]
+        return [sum(valences.get(word, 0.0) for word in some) for some in part_words]
 
     for (text, label), keep in zip(texts.rows(), kept, strict=True):
         usable = [s for s in re.split(r"(?<=[.!?])\s+", text) if 3 <= len(s.split()) <= 24]

@@ -64,12 +64,12 @@ def load(
     if step_size is not None:
         check_integer("step_size", step_size, 1)
     opened = Checkpoint.open(checkpoint, verify=verify)
-    named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
-    step = admit(opened, mesh, str(named), step_size, check=check_memory)
+    chosen = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
+    step = admit(opened, mesh, str(chosen), step_size, check=check_memory)
     if opened.card.kind == LANGUAGE:
-        restored = restore([opened], mesh, named)
+        restored = restore([opened], mesh, chosen)
         return LanguageModel(opened, LanguageScorer.build(*restored, mesh, step_size=step))
-    restored = restore([opened], mesh, named, objectives="values")
+    restored = restore([opened], mesh, chosen, objectives="values")
     return RewardModel(opened, RewardScorer.build(*restored, mesh, step_size=step))
 
 
@@ -130,7 +130,7 @@ class RewardModel:
             alone = self._replies(whole, [""], mode_of(self._checkpoint, [whole], mode), pooling)
             return swept.with_columns(effect=pl.col("reward") - alone[0, 0])
         given = prompt if isinstance(prompt, Sequence) else ()
-        several = [one for one in given if isinstance(one, str)]
+        several = [text for text in given if isinstance(text, str)]
         if isinstance(prompt, str) or not several or len(several) < len(prompt):
             return self._tokens(self._scorer, ["reward"], prompt, mode, pooling)
         frames = []
@@ -362,7 +362,7 @@ class RewardModel:
 def _reward_models(models: Sequence[RewardModel]) -> list[RewardModel]:
     """The models that a caller gives, as a list; raises AssayError for anything else."""
     given = models if isinstance(models, Sequence) else [models]
-    if other := next((one for one in given if not isinstance(one, RewardModel)), None):
+    if other := next((model for model in given if not isinstance(model, RewardModel)), None):
         raise AssayError(f"{other!r}: no reward model; allowed: what `load` returns of one")
     return list(given)
 

@@ -26,5 +26,7 @@ def malformed(place: object) -> Iterator[None]:
     except AssayError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, re.error) as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise AssayError(f"{place}: a value of the wrong type or out of range ({said})") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise AssayError(
+            f"{place}: a value of the wrong type or out of range ({reason})"
+        ) from error

@@ -63,11 +63,11 @@ def reward_of(
     first, second = Checkpoint.open(policy), Checkpoint.open(reference)
     pair = Pair(first, second, ImplicitSettings(form=form, beta=beta))
     pair.check({})
-    named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, pair.checkpoints))
+    chosen = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, pair.checkpoints))
     scorers = []
-    for one in pair.checkpoints:
-        step = admit(one, mesh, str(named), None, check=True)
-        scorers.append(LanguageScorer.build(*restore([one], mesh, named), mesh, step_size=step))
+    for model in pair.checkpoints:
+        step = admit(model, mesh, str(chosen), None, check=True)
+        scorers.append(LanguageScorer.build(*restore([model], mesh, chosen), mesh, step_size=step))
     return ImplicitReward(pair, scorers)
 
 

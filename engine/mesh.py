@@ -157,8 +157,8 @@ def over_data(
 
         def on_share(*filled: Any) -> Any:
             rest = iter(jax.tree.leaves(filled))
-            every = [next(rest) if a.size else jnp.zeros(a.shape, a.dtype) for a in leaves]
-            return function(*jax.tree.unflatten(form, every))
+            arrays = [next(rest) if a.size else jnp.zeros(a.shape, a.dtype) for a in leaves]
+            return function(*jax.tree.unflatten(form, arrays))
 
         return jax.shard_map(
             on_share,
@@ -190,7 +190,7 @@ def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, bloc
             # or half of it there and again inside.
             index, block = jax.lax.optimization_barrier((index, block))
             return jax.tree.map(
-                lambda every, new: every.at[index].set(new), results, function(shared, block)
+                lambda stack, new: stack.at[index].set(new), results, function(shared, block)
             )
 
         block = jax.tree.map(lambda b: b[0], blocks)
@@ -232,7 +232,7 @@ def free_bytes(mesh: Mesh, platform: str) -> float:
     if platform == "cpu":
         return free_memory()
     stats = [device.memory_stats() or {} for device in mesh.local_devices]
-    return min(one.get("bytes_limit", math.inf) - one.get("bytes_in_use", 0) for one in stats)
+    return min(stat.get("bytes_limit", math.inf) - stat.get("bytes_in_use", 0) for stat in stats)
 
 
 def free_memory() -> float:

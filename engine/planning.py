@@ -169,12 +169,12 @@ def weight_bytes(model: Model, axis: str = "") -> int:
     """
     total = 0
     for number, head in enumerate(model.heads):
-        for name, one in parameters(model.held, head).items():
+        for name, parameter in parameters(model.held, head).items():
             readout = name.startswith("readout.")
-            if axis in one.axes and (readout or number == 0):
-                sharding = meshes.parameter_sharding(model.mesh, one.axes, one.shape)
+            if axis in parameter.axes and (readout or number == 0):
+                sharding = meshes.parameter_sharding(model.mesh, parameter.axes, parameter.shape)
                 item_bytes = 4 if readout else model.item_bytes
-                total += math.prod(sharding.shard_shape(one.shape)) * item_bytes
+                total += math.prod(sharding.shard_shape(parameter.shape)) * item_bytes
     return total
 
 
@@ -241,8 +241,8 @@ def fits(model: Model, work: SweepWork, **changes: Any) -> bool:  # Any: of the 
 
 def fitting_step(model: Model, work: SweepWork) -> int:
     """The step that a user named; else the largest that fits, or the least where none does."""
-    step, named = work.step_size or STEPS[model.platform], work.step_size is not None
-    while not named and step > LEAST_STEP and not fits(model, work, step_size=step):
+    step, is_given = work.step_size or STEPS[model.platform], work.step_size is not None
+    while not is_given and step > LEAST_STEP and not fits(model, work, step_size=step):
         step //= 2
     return step
 

@@ -49,10 +49,10 @@ def setting(
         field of a sweep has one of its name in `engine.runs.identity.Identity`.
     """
     shown = default if command is _NONE else command
-    said = f"{text}; `{like} --help` lists them." if like else text
+    meaning = f"{text}; `{like} --help` lists them." if like else text
     return dataclasses.field(
         default=default,
-        metadata={"help": said, "command": shown, "like": like, "identity": identity},
+        metadata={"help": meaning, "command": shown, "like": like, "identity": identity},
     )
 
 
@@ -275,9 +275,9 @@ class SearchSettings:
     @classmethod
     def of(cls, **given: Any) -> "SearchSettings":
         """Settings in which what is missing or None has the default of its method."""
-        named = {name: value for name, value in given.items() if value is not None}
-        is_gcg = named.get("method", cls.method) == cls.method
-        return cls(**({"buffer": cls.buffer if is_gcg else 8} | named))
+        stated = {name: value for name, value in given.items() if value is not None}
+        is_gcg = stated.get("method", cls.method) == cls.method
+        return cls(**({"buffer": cls.buffer if is_gcg else 8} | stated))
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES)

@@ -55,8 +55,8 @@ def cache(given: command.Given) -> command.CommandResult:
     freed = sum(entry.nbytes for entry in removed)
     for entry in removed:
         models.remove(root, entry)
-    said = f"{root}: {counted(len(removed), 'model')} removed, {in_words(freed)}"
-    return command.CommandResult(said, lambda: {"removed": [entry.name for entry in removed]})
+    line = f"{root}: {counted(len(removed), 'model')} removed, {in_words(freed)}"
+    return command.CommandResult(line, lambda: {"removed": [entry.name for entry in removed]})
 
 
 COMMAND = command.Command("cache", cache, __doc__, [define_flags])

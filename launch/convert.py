@@ -40,7 +40,7 @@ def convert(given: command.Given) -> command.CommandResult:
     )
     card = checkpoint.card
     listed = f" (listed as {spec.dtype})" if spec and spec.dtype != card.dtype else ""
-    said = (
+    line = (
         f"{destination}: {card.slug}, {card.decoder.num_layers} layers, {card.head.kind} head, "
         f"{card.decoder.vocab_size:,} tokens, {card.dtype}{listed}"
     )
@@ -50,7 +50,7 @@ def convert(given: command.Given) -> command.CommandResult:
         "source": card.source,
         "hash": card.checkpoint_hash,
     }
-    return command.CommandResult(said, lambda: facts)
+    return command.CommandResult(line, lambda: facts)
 
 
 COMMAND = command.Command(

@@ -147,9 +147,9 @@ def search(work: Demo, say: Say) -> None:
     prompt = dict(itertools.islice(work.prompts.items(), 1))
     say(f"searching {work.searched.length}-token replies to {[*prompt]} into {work.run}")
     if prompt and (models := work.models[: work.config.searched]):
-        where, check = (prompt, work.run, work.searched, work.mesh), work.settings.check_memory
-        found = search_sequences(models, *where, check_memory=check)
-        work.new += sum(one.new for one in found)
+        arguments, check = (prompt, work.run, work.searched, work.mesh), work.settings.check_memory
+        results = search_sequences(models, *arguments, check_memory=check)
+        work.new += sum(result.new for result in results)
 
 
 def analyze(work: Demo, say: Say) -> None:

@@ -47,12 +47,12 @@ def table() -> str:
     firsts, seconds = (aligned(lines) for lines in zip(*rows, strict=True))
     header, *models = map("\n".join, zip(firsts, seconds, strict=True))
     rest = iter(models)
-    named = [
+    tables = [
         "\n".join([title, *itertools.islice(rest, len(entries))])
         for title, entries in _TABLES.items()
     ]
     not_read = "\n".join(["Not read, and why", *aligned([*known_models.NOT_READ.items()])])
-    return "\n\n".join([_read(), header, *named, not_read, _LEGEND])
+    return "\n\n".join([_read(), header, *tables, not_read, _LEGEND])
 
 
 def _read() -> str:

@@ -68,8 +68,8 @@ def sweep(work: Scored, say: Say) -> None:
     """Scores every token; the ends of each model's ranking are printed as soon as it is known."""
     say(f"scoring every token under {counted(len(work.prompts), 'prompt')} into {work.run}")
     if work.prompts:
-        where = (work.prompts, work.run, work.settings, work.mesh)
-        work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
+        arguments = (work.prompts, work.run, work.settings, work.mesh)
+        work.new += sweep_rewards(work.models, *arguments, on_rewards=scoring.show_extremes)
 
 
 def behind(work: Scored, say: Say) -> None:
@@ -79,9 +79,9 @@ def behind(work: Scored, say: Say) -> None:
     plain = dataclasses.replace(work.settings, lens=False)
     prompts = after.fitting(work.models, work.behind_prompts, plain.mode, plain.pooling)
     say(f"scoring every token behind {counted(len(prompts), 'reply')} into {work.run}")
-    where = (prompts, work.run, plain, work.mesh)
-    work.new += sweep_rewards(work.models, *where, on_rewards=scoring.show_extremes)
-    work.new += after.repeat(work.models, *where)
+    arguments = (prompts, work.run, plain, work.mesh)
+    work.new += sweep_rewards(work.models, *arguments, on_rewards=scoring.show_extremes)
+    work.new += after.repeat(work.models, *arguments)
 
 
 def score(work: Scored, say: Say) -> None:
@@ -91,9 +91,9 @@ def score(work: Scored, say: Say) -> None:
     name, replies = work.items
     under = counted(len(work.word_prompts), "prompt")
     say(f"scoring {counted(len(replies), 'reply')} of {name} under {under}")
-    where = (work.word_prompts, work.run, work.word_settings, work.mesh)
+    arguments = (work.word_prompts, work.run, work.word_settings, work.mesh)
     show = scoring.show_models
-    work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=work.items)
+    work.new += sweep_rewards(work.models, *arguments, on_outcomes=show, items=work.items)
 
 
 def judge(work: Scored, say: Say) -> None:
@@ -102,16 +102,16 @@ def judge(work: Scored, say: Say) -> None:
     if listed is None:
         return
     say(f"scoring {listed.size_in_words} of {listed.name} under their own prompts")
-    where, show = (None, work.run, work.word_settings, work.mesh), scoring.show_models
-    work.new += sweep_rewards(work.models, *where, on_outcomes=show, items=listed[:3])
+    arguments, show = (None, work.run, work.word_settings, work.mesh), scoring.show_models
+    work.new += sweep_rewards(work.models, *arguments, on_outcomes=show, items=listed[:3])
     slugs = [model.card.slug for model in work.models]
     inputs.record(listed, work.run, slugs)
     for model in work.models:
         cut = worst_pairs.cut_replies(listed, work.run, model.card.slug)
         if cut is not None:
-            work.new += sweep_rewards([model], *where, items=cut[:3])
+            work.new += sweep_rewards([model], *arguments, items=cut[:3])
     if work.probes is not None:
-        work.new += sweep_rewards(work.models, *where, items=work.probes[:3])
+        work.new += sweep_rewards(work.models, *arguments, items=work.probes[:3])
         inputs.record(work.probes, work.run, slugs)
 
 
@@ -121,13 +121,13 @@ def logprobs(work: Scored, say: Say) -> None:
         return
     models = counted(len(work.language), "language model")
     say(f"log-probabilities of {models} under the same prompts")
-    where = (work.run, work.logprobs, work.mesh)
+    arguments = (work.run, work.logprobs, work.mesh)
     if work.prompts:
-        work.new += sweep_logprobs(work.language, work.prompts, *where)
+        work.new += sweep_logprobs(work.language, work.prompts, *arguments)
     if work.items is not None:
-        where = (work.word_prompts, *where)
+        arguments = (work.word_prompts, *arguments)
         show = scoring.show_first_rows
-        work.new += sweep_logprobs(work.language, *where, items=work.items, on_outcomes=show)
+        work.new += sweep_logprobs(work.language, *arguments, items=work.items, on_outcomes=show)
 
 
 def run(

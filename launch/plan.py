@@ -31,10 +31,10 @@ class PlanSettings:
 
 def report(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> a table of each model."""
-    every = [planned.planned(given.config, source) for source in command.paths(given, "source")]
-    texts, facts = zip(*every, strict=True)
-    said = facts[0] if len(facts) == 1 else {"models": facts}
-    return command.CommandResult("\n\n".join(texts), lambda: said)
+    plans = [planned.planned(given.config, source) for source in command.paths(given, "source")]
+    texts, facts = zip(*plans, strict=True)
+    printed = facts[0] if len(facts) == 1 else {"models": facts}
+    return command.CommandResult("\n\n".join(texts), lambda: printed)
 
 
 COMMAND = command.Command(

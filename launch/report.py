@@ -101,10 +101,12 @@ def report(given: command.Given) -> command.CommandResult:
         for model, prompt in itertools.product(slugs, prompts)
         if (model, prompt) in run.results
     ]
-    every = [*slugs, *(model.card.slug for model in work.language)]
+    all_slugs = [*slugs, *(model.card.slug for model in work.language)]
 
     def json_facts() -> Mapping[str, Any]:  # Any: what JSON holds
-        results = [*facts.of_run(work.run, every, {*prompts.values(), *behind.values()})["results"]]
+        results = [
+            *facts.of_run(work.run, all_slugs, {*prompts.values(), *behind.values()})["results"]
+        ]
         if listed is not None:
             results += facts.of_conversations(work.run, listed.name, slugs)
         return {"page": str(work.page), "results": results}
@@ -120,11 +122,11 @@ def _default_out(names: Sequence[str]) -> str:
 
 def convert(work: Report, say: Say) -> None:
     """Opens the models; those that are no checkpoints are fetched and converted."""
-    every, verify = [*work.names, *work.languages], work.config.verify
-    say(f"opening {counted(len(every), 'model')}")
+    names, verify = [*work.names, *work.languages], work.config.verify
+    say(f"opening {counted(len(names), 'model')}")
     models = sources.checkpoints(work.names, work.config, verify)
     models += sources.opened(work.languages, work.config, verify, plain=True)
-    models = with_distinct_names(every, models, known_models.find)
+    models = with_distinct_names(names, models, known_models.find)
     work.models, work.language = models[: len(work.names)], models[len(work.names) :]
     for model in work.models:
         if model.card.kind == LANGUAGE:

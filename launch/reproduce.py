@@ -29,7 +29,6 @@ OPTIONS = {
     "frequency_join": "paper",
     "humans_matches": 0,
     "humans_in_median": True,
-    "shared_ends": True,
 }
 _FLAGS = {
     "root": (None, "Folder for everything that is written, new or an earlier one."),
@@ -48,11 +47,14 @@ def reproduce(given: command.Given) -> command.CommandResult:
     """Flags -> plan, or the scores of each model and the report."""
     root = storage.path_of(command.paths(given, "root")[0])
     folder, run, config = given["source-dir"].value, root / "run", given.config
-    found = paper_models.at_hand(given.models, None if folder is None else Path(folder))
+    models = paper_models.at_hand(given.models, None if folder is None else Path(folder))
     if given.plan:
-        rows = [(s.nickname, f"{s.size_b:g}B", source) for s, source in found.items()]
+        rows = [(s.nickname, f"{s.size_b:g}B", source) for s, source in models.items()]
         return command.CommandResult("\n".join(aligned([("model", "size", "source"), *rows])))
-    page_settings, failures = reporting.settings_of(config.analyze), {s.nickname: "" for s in found}
+    page_settings, failures = (
+        reporting.settings_of(config.analyze),
+        {s.nickname: "" for s in models},
+    )
     prompts = scoring.chosen_prompts(config.prompts, ())
     humans = people(read(Path(given.elo))) if given.elo else None
     listed = list_name(Path(given.elo)) if given.elo else ""
@@ -61,23 +63,25 @@ def reproduce(given: command.Given) -> command.CommandResult:
     with command.run_lock("reproduce", str(run), wait=given.wait):
         allowed = "the same file as before, or another --root"
         known = humans is None or has_human_ranks(run, listed, humans, allowed)
-        for number, (spec, source) in enumerate(found.items(), 1):
-            say(f"[{number}/{len(found)}] {spec.nickname}")
+        for number, (spec, source) in enumerate(models.items(), 1):
+            say(f"[{number}/{len(models)}] {spec.nickname}")
             try:
                 paper_models.score(spec, source, root, config, prompts, items)
             except Exception as error:  # whatever it is, the other models need not wait for it
                 failures[spec.nickname] = one_line(error)
                 say(f"{spec.nickname}: {one_line(error)}; going on with the other models")
         failed = [f"{name} ({why})" for name, why in failures.items() if why]
-        said = f"{len(failed)} of {len(found)} models failed: {'; '.join(failed)}\n" * bool(failed)
-        if len(failed) == len(found):
-            return command.CommandResult(said.strip(), exit_status=1)
+        warning = f"{len(failed)} of {len(models)} models failed: {'; '.join(failed)}\n" * bool(
+            failed
+        )
+        if len(failed) == len(models):
+            return command.CommandResult(warning.strip(), exit_status=1)
         if humans is not None and not known:
             RunFolder.open(str(run)).save({schema.humans_path(listed): humans})
         scored = analysis.load(run, finished_only=True)
         page = report.write_report(scored, root / "report", reporting.metadata(), page_settings)
     facts = {"page": str(page), "failures": failures}
-    return command.CommandResult(f"{said}report: {page}", lambda: facts, int(bool(failed)))
+    return command.CommandResult(f"{warning}report: {page}", lambda: facts, int(bool(failed)))
 
 
 COMMAND = command.Command(

@@ -30,13 +30,13 @@ def score(given: command.Given) -> command.CommandResult:
     if listed:
         inputs.check_rendering(models, listed)
     with command.run_lock("score", run, wait=given.wait):
-        where = (None if listed else prompts, run, settings, mesh)
+        arguments = (None if listed else prompts, run, settings, mesh)
         show = sharding.show_models(given)
-        rewards = sweep_rewards(models, *where, on_outcomes=show, items=items)
+        rewards = sweep_rewards(models, *arguments, on_outcomes=show, items=items)
         if listed:
             inputs.record(listed, run, slugs)
             if probes:
-                rewards += sweep_rewards(models, *where, items=probes[:3])
+                rewards += sweep_rewards(models, *arguments, items=probes[:3])
                 inputs.record(probes, run, slugs)
             return scoring.judged(run, listed.name, listed.size_in_words, slugs, rewards)
     return scoring.computed(run, f"items/{items[0]}", models, prompts, rewards)

@@ -24,9 +24,9 @@ def search(given: command.Given) -> command.CommandResult:
     settings, mesh = searching.settings(given.config, models)
     how = {name: given.config[name] for name in ("joint", "certify", "check_memory")}
     with command.run_lock("search", run, wait=given.wait):
-        every = search_sequences(models, prompts, run, settings, mesh, **how)
-    found = [dataclasses.asdict(one) for one in every]
-    return command.CommandResult(searching.said(run, every), lambda: {"found": found})
+        results = search_sequences(models, prompts, run, settings, mesh, **how)
+    facts = [dataclasses.asdict(result) for result in results]
+    return command.CommandResult(searching.said(run, results), lambda: {"found": facts})
 
 
 COMMAND = command.Command(

@@ -69,4 +69,4 @@ GROUPS: tuple[tuple[str, str, tuple[Analysis, ...]], ...] = (
     ),
     ("method", "Method", (published.ANALYSIS, model_list.ANALYSIS)),
 )
-CHAPTERS: tuple[Analysis, ...] = tuple(one for _, _, inside in GROUPS for one in inside)
+CHAPTERS: tuple[Analysis, ...] = tuple(chapter for _, _, inside in GROUPS for chapter in inside)

@@ -124,8 +124,8 @@ def kendall_pairs(
         numbers = (np.nan,) * 4
         if not np.isnan(tau):
             interval = pair_interval(orders[a], orders[b], labels, tau, len(two))
-            both = concordant_shares(orders[a].ranking, orders[b].ranking, tau)
-            numbers = (interval.low, interval.high, *both)
+            shares = concordant_shares(orders[a].ranking, orders[b].ranking, tau)
+            numbers = (interval.low, interval.high, *shares)
         rows.append((a, b, tau, *numbers, int(labels.max()) + 1))
     return PAIRS.frame(rows)
 
@@ -275,7 +275,7 @@ def _marks(study: Study) -> Marks | None:
 def findings(study: Study) -> Iterator[Finding]:
     """How many pairs of models surely agree or disagree; prompts with disagreement first."""
     tables = [(prompt, pairs) for (prompt,), pairs in study.tables.of("kendall_pairs").items()]
-    for prompt, pairs in sorted(tables, key=lambda one: not (one[1]["ci_high"] < 0).any()):
+    for prompt, pairs in sorted(tables, key=lambda entry: not (entry[1]["ci_high"] < 0).any()):
         known = pairs.filter(pl.col("kendall").is_not_nan(), pl.col("stems") >= FEWEST)
         sides = {"agree": pl.col("ci_low") > 0, "disagree": pl.col("ci_high") < 0}
         clauses = []

@@ -27,19 +27,20 @@ def _tables(study: Study) -> Iterator[Table]:
     for model in swept:
         make = partial(appended.tokens, run, model)
         yield table("appended_tokens", model, make=make, file=False)
-    every = {model: frame for (model,), frame in made.of("appended_tokens").items()}
+    by_model = {model: frame for (model,), frame in made.of("appended_tokens").items()}
 
     def ends() -> pl.DataFrame:
-        each = every.items()
         return APPENDED.concat(
-            e for of in each for e in appended.both_ends(*of, study.settings.top)
+            of_end
+            for entry in by_model.items()
+            for of_end in appended.both_ends(*entry, study.settings.top)
         )
 
     def summaries() -> pl.DataFrame:
-        return MODELS.frame([appended.summary(run, *each) for each in every.items()])
+        return MODELS.frame([appended.summary(run, *entry) for entry in by_model.items()])
 
     def by_kind() -> pl.DataFrame:
-        return KINDS.concat(appended.kinds(run, *each) for each in every.items())
+        return KINDS.concat(appended.kinds(run, *entry) for entry in by_model.items())
 
     repeated = [appended.repeated(run, model) for model in swept if run.repeated]
     few = "No token was repeated behind a reply."
@@ -133,8 +134,8 @@ def _goes_on(study: Study) -> Iterator[Finding]:
 
 
 def _described(study: Study) -> str:
-    every = study.tables[APPENDED.name]
-    top = required(every.filter(pl.col("kind") != PIECES, end="top"), _NONE)
+    ends = study.tables[APPENDED.name]
+    top = required(ends.filter(pl.col("kind") != PIECES, end="top"), _NONE)
     row = top.sort("effect_sd", descending=True, maintain_order=True).row(0, named=True)
     return (
         f"The largest mean effect at the end of a reply is that of “{display.plain(row['token'])}”"

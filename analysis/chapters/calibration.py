@@ -95,13 +95,13 @@ def _by_model(judged: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, Any, An
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    each = [(name, frame) for (name,), frame in study.tables.of("every_pair").items()]
+    by_list = [(name, frame) for (name,), frame in study.tables.of("every_pair").items()]
 
     def summary() -> pl.DataFrame:
-        return CALIBRATION.concat(calibrated(study.run, *one) for one in each)
+        return CALIBRATION.concat(calibrated(study.run, *entry) for entry in by_list)
 
     def by_margin() -> pl.DataFrame:
-        return RELIABILITY.concat(_reliability(*one) for one in each)
+        return RELIABILITY.concat(_reliability(*entry) for entry in by_list)
 
     yield table(CALIBRATION.name, make=summary, why=NO_PAIRS)
     yield table(RELIABILITY.name, make=by_margin)
@@ -112,8 +112,8 @@ def _drawn(study: Study) -> Iterator[Block]:
     shares = ("accuracy", "ci_low", "ci_high")
     for (name,), frame in by_margin.group_by("list", maintain_order=True):
         right = frame.with_columns(pl.col("confidence").alias(key) for key in shares)
-        both = zip((frame, right), _KINDS, strict=True)
-        shown = pl.concat(part.with_columns(line=pl.lit(kind)) for part, kind in both)
+        labelled = zip((frame, right), _KINDS, strict=True)
+        shown = pl.concat(part.with_columns(line=pl.lit(kind)) for part, kind in labelled)
         shown = shown.with_columns(pl.col("confidence", *shares) * 100)
         caption = (
             f"{name}: pairs by size of the margin, in bins of equal numbers. How often the reply "
@@ -149,7 +149,7 @@ def _sureness(row: Row) -> str:
 
 def in_a_line(row: Row) -> str:
     """A row of `CALIBRATION` for a terminal: log loss, temperature, and noise where it is known."""
-    sure = f"margins are {said}" if (said := _sureness(row)) else ""
+    sure = f"margins are {sureness}" if (sureness := _sureness(row)) else ""
     noise = _noise(row) if row["noise"] is not None else ""
     parts = (f"{row['model']}: log loss {row['log_loss']:.3f}", sure, noise)
     return "; ".join(filter(None, parts))
@@ -160,9 +160,9 @@ def _told(study: Study) -> Iterator[Finding]:
     far = pl.col("temperature").log().abs()
     summary = study.tables[CALIBRATION.name].sort(far, descending=True, maintain_order=True)
     for row in summary.iter_rows(named=True):
-        if said := _sureness(row):
+        if sure := _sureness(row):
             name, listed = study.names[row["model"]], row["list"]
-            text = f"Margins of {name} are {said}, as probabilities of the choices in “{listed}”."
+            text = f"Margins of {name} are {sure}, as probabilities of the choices in “{listed}”."
             yield Finding(text=text, picture=f"calibration_{listed}")
 
 

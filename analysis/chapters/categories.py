@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Files, Finding, Heading, Picture, Text
+from analysis.blocks import Block, Finding, Heading, Picture, Text
 from analysis.charts.estimates import estimates
 from analysis.columns import Row, Spec
 from analysis.measures import word_scores
@@ -25,13 +25,11 @@ from analysis.measures.category_contrasts import (
     BY_MODEL,
     LANGUAGE_MODEL,
     LOGPROBS,
-    MEDIANS,
     OTHERS,
     UNKNOWN,
     Scale,
     by_base,
     by_model,
-    category_medians,
     scales,
 )
 from analysis.measures.word_scores import WordScores
@@ -41,7 +39,6 @@ from analysis.study import Absent, Analysis, Study, Table, required, table
 from analysis.words.lexicons import categories
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
 
-NO_WORDS = "No list and no vocabulary has words of two categories of one scale."
 _FEW_WORDS = "No list and no vocabulary has five words of a category, and five others of its scale."
 _FEW_MODELS = (
     "Base models are compared where two bases have two models each or more, because the models are "
@@ -53,7 +50,6 @@ _FRAMINGS = (POSITIVE, NEGATIVE, UNKNOWN, BOTH)  # A comparison is told under th
 def _tables(study: Study) -> Iterator[Table]:
     words = _CategoryWords(study)
     lineages = {model: info.lineage for model, info in study.infos.items()}
-    yield table(MEDIANS.name, make=words.medians)
     yield table(BY_MODEL.name, make=lambda: words.tested(BY_MODEL, by_model, _FEW_WORDS))
     of_bases = partial(by_base, bases=bases_of(study), lineages=lineages)
     yield table(BY_BASE.name, make=lambda: words.tested(BY_BASE, of_bases, _FEW_MODELS))
@@ -86,21 +82,22 @@ class _CategoryWords:
         """The scales of each list, then those of the vocabularies."""
         return self.scales_of(self.scores)
 
-    def scales_of(self, every: Iterable[WordScores]) -> list[Scale]:
+    def scales_of(self, lists: Iterable[WordScores]) -> list[Scale]:
         """The scales of some scores."""
         prompt_questions = questions(self.study.run.prompts, self.study.options.questions)
-        return [scale for scores in every for scale in scales(scores, self.words, prompt_questions)]
+        return [scale for scores in lists for scale in scales(scores, self.words, prompt_questions)]
 
-    def rows(self, every: Iterable[Scale], test: Callable[..., Iterable[Row]]) -> Iterator[Row]:
+    def rows(
+        self, tested_scales: Iterable[Scale], test: Callable[..., Iterable[Row]]
+    ) -> Iterator[Row]:
         """The rows of a test of every scale."""
         options = self.study.options
         rng = np.random.default_rng(options.seed)
-        return (row for one in every for row in test(one, rng=rng, draws=options.permutations))
-
-    def medians(self) -> pl.DataFrame:
-        """`MEDIANS`."""
-        rows = (row for scores in self.scores for row in category_medians(scores, self.words))
-        return required(MEDIANS.frame(rows), NO_WORDS)
+        return (
+            row
+            for scale in tested_scales
+            for row in test(scale, rng=rng, draws=options.permutations)
+        )
 
     def tested(self, spec: Spec, test: Callable[..., Iterable[Row]], why: str) -> pl.DataFrame:
         """The table of a test of every scale."""
@@ -113,11 +110,11 @@ class _CategoryWords:
             raise Absent("No language model scored a list with words of the categories.")
         lists = dict.fromkeys(items for items, _, _ in run.item_logprobs)
         replies = (word_scores.of_replies(run, items, words) for items in lists)
-        every = self.scales_of(map(word_scores.with_ratios, replies))
+        language_scales = self.scales_of(map(word_scores.with_ratios, replies))
         at = LOGPROBS.columns.index(LANGUAGE_MODEL)
         rows = (
             (*row[:at], *(*str(row[at]).split(word_scores.PAIR), "")[:2], *row[at + 1 :])
-            for row in map(tuple, self.rows(every, by_model))
+            for row in map(tuple, self.rows(language_scales, by_model))
         )
         return _table(
             LOGPROBS, rows, "No language model scored enough words of two categories of one scale."
@@ -132,8 +129,8 @@ def _table(spec: Spec, rows: Iterable[Row], why: str) -> pl.DataFrame:
 
 def bases_of(study: Study) -> dict[str, str | None]:
     """Slug -> family of base models; None where it is not known."""
-    named = study.described.select("model", "base").iter_rows()
-    return {model: family(base) for model, base in named}
+    model_bases = study.described.select("model", "base").iter_rows()
+    return {model: family(base) for model, base in model_bases}
 
 
 def _bases_shown(study: Study) -> Iterator[Block]:
@@ -147,16 +144,16 @@ def _drawn(study: Study) -> Iterator[Block]:
     order = sorted(study.names, key=lambda model: (known[model] is None, known[model] or ""))
     bases = {model: known[model] or "base not known" for model in order}
     place = pl.col("model").cast(pl.Enum(order))
-    every = study.tables[BY_MODEL.name].sort(place, maintain_order=True)
-    every = every.with_columns(base=pl.col("model").replace(bases))
-    kinds = every["base"].unique(maintain_order=True).to_list()
+    contrasts = study.tables[BY_MODEL.name].sort(place, maintain_order=True)
+    contrasts = contrasts.with_columns(base=pl.col("model").replace(bases))
+    kinds = contrasts["base"].unique(maintain_order=True).to_list()
     look: dict[str, Any] = {"value": "contrast", "scale": 100, "panel": "panel", "beside": False}
     means = " A broad line is the mean of the models of one colour." if any(known.values()) else ""
     if means:
         look |= {"colour": "base", "kinds": kinds, "mean": "base"}
-    for items, scale in every.select("list", "scale").unique(maintain_order=True).iter_rows():
-        shown, label = _panels(study, every.filter(list=items, scale=scale))
-        yield Heading(f"{scale}, {said(items)}")
+    for items, scale in contrasts.select("list", "scale").unique(maintain_order=True).iter_rows():
+        shown, label = _panels(study, contrasts.filter(list=items, scale=scale))
+        yield Heading(f"{scale}, {list_in_words(items)}")
         yield Picture(
             f"{BY_BASE.name}_{_stem(study, items, scale)}",
             "How far each model rates the words of a category above the others, with the 95% "
@@ -194,10 +191,9 @@ def _panels(study: Study, contrasts: pl.DataFrame) -> tuple[pl.DataFrame, str]:
 def _rows(study: Study) -> Iterator[Block]:
     models, logprobs = study.tables[BY_MODEL.name], study.tables.get(LOGPROBS.name)
     yield from (Text(_OVER_WORDS, "how"), *BY_MODEL.rows(models), *LOGPROBS.rows(logprobs))
-    yield Files([f"{MEDIANS.name}.csv"])
 
 
-def said(items: str) -> str:
+def list_in_words(items: str) -> str:
     """A list as sentences name it."""
     return "tokens" if items == word_scores.VOCABULARY else f"list “{items}”"
 
@@ -248,7 +244,7 @@ def _headline(row: Cells) -> str:
 def _where(row: Cells) -> str:
     """The list and the prompts of a comparison."""
     prompts = {BOTH: ", prompts for good less prompts for bad", UNKNOWN: ""}
-    return said(row["list"]) + prompts.get(row["framing"], f", {row['framing']} prompts")
+    return list_in_words(row["list"]) + prompts.get(row["framing"], f", {row['framing']} prompts")
 
 
 def _against(row: Cells) -> str:

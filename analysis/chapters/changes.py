@@ -57,8 +57,10 @@ def changes_between(
         make = partial(measured.noise_floors, run, noise)
         yield table("noise_floors", make=make, file=False)
         if pairs:
-            every = judged(replies(run, pairs), every=True)
-            yield table("changes_margins", make=partial(calibrated, run, pairs, every), file=False)
+            all_pairs = judged(replies(run, pairs), every=True)
+            yield table(
+                "changes_margins", make=partial(calibrated, run, pairs, all_pairs), file=False
+            )
 
     def drawn(study: Study) -> Iterator[Block]:
         """For each prompt, the shifts of tokens and of kinds of words."""
@@ -92,32 +94,32 @@ def _answer(summary: pl.DataFrame) -> str:
     """How far tokens moved, and how much of their order is left."""
     change = summary.filter(of=measured.CHANGE)
     moved = span(100 * change["mean_shift"].to_numpy())
-    said = f"Tokens moved by {moved} percentile points on average"
+    sentence = f"Tokens moved by {moved} percentile points on average"
     agreement = change["kendall"].to_numpy()
     if not np.isnan(agreement).any():
-        said += f"; Kendall’s τ between the two rankings is {span(agreement)}"
-    return said + (", depending on the question." if " to " in said else ".")
+        sentence += f"; Kendall’s τ between the two rankings is {span(agreement)}"
+    return sentence + (", depending on the question." if " to " in sentence else ".")
 
 
 def _compared(study: Study) -> list[Block]:
     """What the reader must know of the comparison before its tables."""
-    run, said = study.run, []
+    run, sentences = study.run, []
     if language := language_models(run):
-        said.append(
+        sentences.append(
             f"{listed([f'“{side}”' for side in language])}: log-probabilities of each token as the "
             "next one, of a language model. They are no rewards, so this page has no sections "
             "about rewards."
         )
     if out := left_out(run):
-        said.append(f"{out[0].upper()}{out[1:]}. Ranks and percentiles are among the others.")
-    tested, every = measured.kinds_with_a_test(study.tables[measured.WORDS.name])
-    if tested < every:
-        said.append(
-            f"{tested} of {every} kinds of words in this vocabulary have the "
+        sentences.append(f"{out[0].upper()}{out[1:]}. Ranks and percentiles are among the others.")
+    tested, all_kinds = measured.kinds_with_a_test(study.tables[measured.WORDS.name])
+    if tested < all_kinds:
+        sentences.append(
+            f"{tested} of {all_kinds} kinds of words in this vocabulary have the "
             f"{measured.LEAST_STEMS} stems that a test needs. The others have no p, so the limit "
             "on kinds of words cannot fail by them, however far they moved."
         )
-    return [Text(each, "note") for each in said]
+    return [Text(sentence, "note") for sentence in sentences]
 
 
 def _kinds(study: Study) -> pl.DataFrame:

@@ -145,15 +145,15 @@ def findings(moments: pl.DataFrame) -> Iterator[Finding]:
         f"{n} " * (len(sides) > 1) + f"towards {side} rewards" for side, n in sides.items()
     )
     slight = certain.filter(skew.abs() < _SLIGHT).height
-    every = slight == certain.height
+    all_slight = slight == certain.height
     skewed = part_of(certain.height, moments.height, "distribution")
     which = f"{skewed[0].upper()}{skewed[1:]} (one per model and prompt)"
-    one = moments.height == 1
+    single = moments.height == 1
     text = (
-        f"{'The distribution of rewards' if one else which} "
-        f"{'have' if certain.height > 1 else 'has'} a {'slightly ' * every}longer tail"
+        f"{'The distribution of rewards' if single else which} "
+        f"{'have' if certain.height > 1 else 'has'} a {'slightly ' * all_slight}longer tail"
         f"{':' * (len(sides) > 1)} {tails}"
-        f"{f', {slight} of them only slightly' if slight and not every else ''}."
+        f"{f', {slight} of them only slightly' if slight and not all_slight else ''}."
     )
     yield Finding(text=text, picture="distributions")
 

@@ -142,7 +142,7 @@ def _pairs(
 
 
 def _wordings(study: Study) -> pl.DataFrame:
-    """Mean τ of two wordings of one question (`one`), and of two questions of one framing.
+    """Mean τ of two wordings of one question (`wordings`), and of two questions of one framing.
 
     Two questions are compared in different wordings, as the wordings of one question are. Null
     where there are no such pairs.
@@ -150,24 +150,26 @@ def _wordings(study: Study) -> pl.DataFrame:
     asked = questions(study.run.prompts, study.options.questions)
     pairs = study.tables[FRAMING.name].select("model", "prompt_a", "prompt_b", "kendall")
     for side in "ab":
-        named = asked.rename({key: f"{key}_{side}" for key in asked.columns})
-        pairs = pairs.join(named, on=f"prompt_{side}", how="left", validate="m:1")
+        side_questions = asked.rename({key: f"{key}_{side}" for key in asked.columns})
+        pairs = pairs.join(side_questions, on=f"prompt_{side}", how="left", validate="m:1")
     same, framed, worded = (
         pl.col(f"{key}_a") == pl.col(f"{key}_b") for key in ("question", "framing", "wording")
     )
     tau = pl.col("kendall").fill_nan(None)
     other = framed & (pl.col("framing_a") != "") & ~same & ~worded
-    return pairs.select(one=tau.filter(same).mean(), other=tau.filter(other).mean())
+    return pairs.select(wordings=tau.filter(same).mean(), other=tau.filter(other).mean())
 
 
 def _rewards(run: Run, model: str, prompts: Sequence[str]) -> tuple[Array, dict[str, Array]]:
     """Ids of the tokens that were scored under all prompts, ascending, and prompt -> rewards."""
-    each = {prompt: run.rewards(model, prompt) for prompt in prompts}
-    first = next(iter(each.values()))[0]
-    if all(np.array_equal(token_ids, first) for token_ids, _ in each.values()):
-        return first, {p: x.astype(float) for p, (_, x) in each.items()}
-    common = functools.reduce(np.intersect1d, (token_ids for token_ids, _ in each.values()))
-    rewards = {p: x[np.searchsorted(ids, common)].astype(float) for p, (ids, x) in each.items()}
+    by_prompt = {prompt: run.rewards(model, prompt) for prompt in prompts}
+    first = next(iter(by_prompt.values()))[0]
+    if all(np.array_equal(token_ids, first) for token_ids, _ in by_prompt.values()):
+        return first, {p: x.astype(float) for p, (_, x) in by_prompt.items()}
+    common = functools.reduce(np.intersect1d, (token_ids for token_ids, _ in by_prompt.values()))
+    rewards = {
+        p: x[np.searchsorted(ids, common)].astype(float) for p, (ids, x) in by_prompt.items()
+    }
     return common, rewards
 
 
@@ -179,8 +181,8 @@ def contrast(pairs: pl.DataFrame, names: Mapping[str, str], prompts: tuple[str, 
       names: slug -> nickname, in the order of the panels; models without pairs are left out.
       prompts: what the page calls both.
     """
-    each = {str(m): points for (m,), points in pairs.group_by("model", maintain_order=True)}
-    titled = {m: _titled(name, each[m]) if m in each else name for m, name in names.items()}
+    by_model = {str(m): points for (m,), points in pairs.group_by("model", maintain_order=True)}
+    titled = {m: _titled(name, by_model[m]) if m in by_model else name for m, name in names.items()}
     titles = (f"reward under {prompts[0]}", f"under {prompts[1]}")
     return clouds(pairs, titled, titles, x="a", y="b", shared=False, columns=5)
 
@@ -229,13 +231,13 @@ def _of_prompts(study: Study) -> pl.DataFrame:
 
 def _reworded(study: Study) -> Iterator[Block]:
     """One line where a question was asked in several wordings."""
-    one, other = study.tables[_WORDINGS].row(0)
-    if one is not None:
+    wordings, other = study.tables[_WORDINGS].row(0)
+    if wordings is not None:
         beside = ""
         if other is not None:
             beside = f", and {decimals(other)} between two questions of one framing"
         yield Text(
-            f"Kendall’s τ is on average {decimals(one)} between two wordings of one question"
+            f"Kendall’s τ is on average {decimals(wordings)} between two wordings of one question"
             f"{beside}."
         )
 

@@ -10,7 +10,6 @@ import polars as pl
 
 from analysis.blocks import Block, Finding, Picture, Text
 from analysis.chapters import sentiment
-from analysis.charts.clouds import clouds, fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.look import PANELS
 from analysis.columns import MODEL, PROMPT, Spec
@@ -35,7 +34,7 @@ SLOPES = Spec(
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """The slopes, and how many words match. For the charts: ("frequency_points",)."""
+    """The slopes, and how many words match. For them: ("frequency_points",)."""
     made = study.tables
     yield table("frequency_points", make=partial(_points, study), file=False)
     yield table("matches", "frequency", make=partial(_matches, study))
@@ -51,24 +50,13 @@ def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFr
 
     Returns:
       model, prompt, token_id, token, word, log_frequency (natural log of occurrences per
-      million words), value, reward, residual (reward less the fitted part of the value, so that
-      the slope of Fig 3D is the slope of these points).
+      million words), value, reward.
     """
     joined = points.join(
         frequency, on="word", how="inner", validate="m:m", maintain_order="left_right"
-    ).with_columns(log_frequency=pl.col("per_million").log())
-    fits = [
-        (*cell.values(), float(regression.coefficients(*_data(words))[2]))
-        for cell, words in by_model_and_prompt(sentiment.with_stems(joined))
-    ]
-    # A join, because stacked cells are many chunks, and what is filtered from many chunks keeps as
-    # much memory as the whole.
-    per_value = pl.DataFrame(fits, {**CELL, "per_value": pl.Float64}, orient="row").fill_nan(0)
-    on = list(CELL)
-    whole = joined.join(per_value, on=on, how="left", validate="m:1", maintain_order="left")
-    columns = [*CELL, "token_id", "token", "word", "log_frequency", "value", "reward"]
-    residual = pl.col("reward") - pl.col("per_value") * pl.col("value")
-    return whole.select(*columns, residual=residual)
+    )
+    log_frequency = pl.col("per_million").log().alias("log_frequency")
+    return joined.select(*CELL, "token_id", "token", "word", log_frequency, "value", "reward")
 
 
 def frequency_slopes(points: pl.DataFrame) -> pl.DataFrame:
@@ -116,22 +104,6 @@ def _matches(study: Study) -> pl.DataFrame:
     )
 
 
-def _points_drawn(study: Study) -> Iterator[Block]:
-    points, slopes = study.tables["frequency_points"], study.tables[SLOPES.name]
-    if len(study.scored) > PANELS:
-        return
-    titles = ("natural logarithm of occurrences in a million words", "reward, sentiment taken out")
-    text = (
-        "Each square is a few tokens: their reward to {}, with the fitted part of its valence "
-        "taken out, against their frequency. The line is the slope."
-    )
-    for prompt, shown in sentiment.in_order(points, list(study.run.vocabulary_prompts)):
-        lines = fitted(shown, slopes.filter(prompt=prompt), "log_frequency", "residual")
-        draw = partial(clouds, shown, study.names, titles, x="log_frequency", y="residual")
-        caption = text.format(study.prompt_names[prompt])
-        yield Picture(f"frequency_points_{prompt}", caption, partial(draw, lines=lines))
-
-
 def _slopes_drawn(study: Study) -> Iterator[Block]:
     slopes = study.tables[SLOPES.name]
     label = "change of reward where a word is 2.7 times as common, sentiment held"
@@ -160,8 +132,8 @@ def findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Findi
     """
     for prompt, _ in sentiment.in_order(significant(slopes), list(prompts)):
         above, below = "commoner words score higher", "commoner words score lower"
-        said = counted(slopes.filter(prompt=prompt), "slope", above, below, "lower")
-        text = f"Asked {prompts[prompt]}, {said}, among words of equal sentiment in the lexicon."
+        clause = counted(slopes.filter(prompt=prompt), "slope", above, below, "lower")
+        text = f"Asked {prompts[prompt]}, {clause}, among words of equal sentiment in the lexicon."
         yield Finding(text=text, picture="frequency_slopes")
 
 
@@ -171,7 +143,7 @@ ANALYSIS = Analysis(
     lead="Do models prefer common words? Among the words of the sentiment lexicon, reward is "
     "regressed on the logarithm of frequency and on valence together.",
     make=_tables,
-    parts=(_points_drawn, _slopes_drawn),
+    parts=(_slopes_drawn,),
     told=(lambda s: findings(s.tables[SLOPES.name], s.prompt_names),),
     marks=lambda s: sentiment.slope_marks(
         s, s.tables[SLOPES.name], "from one word to one ten times as common", math.log(10)

@@ -84,18 +84,18 @@ def groups_table(tokens: pl.DataFrame) -> pl.DataFrame:
     ordinary = words.filter("ordinary").group_by(*_CELL, *_KIND)
     ordinary = ordinary.agg(pl.col("stem").n_unique(), kind=pl.col("percentile").mean())
     kinds = ordinary.filter(pl.col("stem") >= LEAST_STEMS).group_by(_CELL).agg("kind")
-    each = []
+    cells = []
     for key, rows in by_model_and_prompt(words.filter(~pl.col("ordinary"))):
-        there = kinds.filter(**key)["kind"].explode().to_numpy()
+        kind_means = kinds.filter(**key)["kind"].explode().to_numpy()
         for (axis, group), part in rows.sort(*_KIND).group_by(_KIND, maintain_order=True):
             percentiles = part["percentile"].to_numpy()
             stems = np.unique(part["stem"].to_numpy(), return_inverse=True)[1]
             mean = float(percentiles.mean())
             interval = clustered(mean, percentiles - mean, stems).within(0.0, 1.0)
             sizes = (part["tokens"].sum(), part.height, int(stems.max()) + 1)
-            places = (int((there < mean).sum()), len(there))
-            each.append((*key.values(), axis, group, *sizes, *interval[:3], *places))
-    return GROUPS.frame(each)
+            places = (int((kind_means < mean).sum()), len(kind_means))
+            cells.append((*key.values(), axis, group, *sizes, *interval[:3], *places))
+    return GROUPS.frame(cells)
 
 
 def _over_models(rows: pl.DataFrame) -> pl.DataFrame:
@@ -117,16 +117,18 @@ def _described(study: Study) -> str:
 
 def _drawn(study: Study) -> Iterator[Block]:
     """For each prompt, where every group stands, and above how many ordinary kinds."""
-    each = study.tables[GROUPS.name]
-    alone = each["model"].n_unique() == 1
-    for prompt in prompts_in(each):
-        rows = each.filter(prompt=prompt)
+    standing = study.tables[GROUPS.name]
+    alone = standing["model"].n_unique() == 1
+    for prompt in prompts_in(standing):
+        rows = standing.filter(prompt=prompt)
         means = _over_models(rows).reverse()
         kinds = pl.format(
             "{} of {}", *(pl.col(k).round(0).cast(pl.Int64) for k in ("kinds_lower", "kinds"))
         )
-        named = means.select(*_KIND, row=pl.format("{}: {}", "group", kinds))
-        shown = named.join(rows, on=_KIND, how="left", validate="1:m", maintain_order="left_right")
+        row_names = means.select(*_KIND, row=pl.format("{}: {}", "group", kinds))
+        shown = row_names.join(
+            rows, on=_KIND, how="left", validate="1:m", maintain_order="left_right"
+        )
         caption = (
             f"Under {study.prompt_names[prompt]}: the mean percentile of the words for each group "
             f"of people among all tokens. After its name: how many of the ordinary kinds "

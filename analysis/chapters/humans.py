@@ -115,11 +115,11 @@ def humans_chance(ranked: pl.DataFrame, rng: np.random.Generator, draws: int) ->
 
 def _correlations(study: Study) -> pl.DataFrame:
     seed, draws = study.options.seed, study.options.bootstraps
-    each = (
+    frames = (
         humans_correlation(ranked, *key, np.random.default_rng(seed), draws)
         for key, ranked in _known(study, "humans").items()
     )
-    return CORRELATION.frame(pl.concat(each))
+    return CORRELATION.frame(pl.concat(frames))
 
 
 def _gaps(study: Study) -> pl.DataFrame:
@@ -132,7 +132,7 @@ def _gaps(study: Study) -> pl.DataFrame:
 
 def _fits(study: Study) -> pl.DataFrame:
     """The regression of each list, and how large a residual no special item would have."""
-    each = []
+    fits = []
     for key in _known(study, "humans_ranks"):
         gaps = study.tables["humans_gap"].filter(list=key[0], prompt=key[1])
         largest = study.tables["humans_chance", *key]["nearest"]
@@ -142,8 +142,8 @@ def _fits(study: Study) -> pl.DataFrame:
         nearest = float(np.abs(gaps["nearest"].to_numpy()).max())
         chance = [largest.quantile(level, "linear") for level in (0.5, 0.95)]
         numbers = (*regression.line(model, human), ranks.pearson(model - human, human), nearest)
-        each.append((*key, gaps.height, left_out, *numbers, *chance))
-    return FIT.frame(each)
+        fits.append((*key, gaps.height, left_out, *numbers, *chance))
+    return FIT.frame(fits)
 
 
 def _known(study: Study, name: str) -> dict[tuple[str, str], pl.DataFrame]:
@@ -221,9 +221,9 @@ def correlation(table: pl.DataFrame, names: Mapping[str, str]) -> Chart:
     best = table.sort("spearman", descending=True, nulls_last=True, maintain_order=True)
     first = best.select("model", "ci_low", "ci_high", kind=pl.lit(rho), value="spearman")
     second = best.select("model", kind=pl.lit(tau), value="kendall")
-    both = pl.concat([first, second], how="diagonal")
+    correlations = pl.concat([first, second], how="diagonal")
     label = "correlation with people"
-    return estimates(both, names, label, value="value", colour="kind", kinds=(rho, tau))
+    return estimates(correlations, names, label, value="value", colour="kind", kinds=(rho, tau))
 
 
 def _told(study: Study) -> Iterator[Finding]:

@@ -156,8 +156,8 @@ def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
     Rank 1 is the extreme. Ties go to the lower item_id; the ends overlap in a list of fewer than
     twice `count` items.
     """
-    each = points.group_by(list(list_scores.KEYS), maintain_order=True)
-    return ENDS.concat(ENDS.frame(both_ends(rows, "reward", count)) for _, rows in each)
+    rankings = points.group_by(list(list_scores.KEYS), maintain_order=True)
+    return ENDS.concat(ENDS.frame(both_ends(rows, "reward", count)) for _, rows in rankings)
 
 
 def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) -> pl.DataFrame:
@@ -179,11 +179,11 @@ def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) ->
             "wording_spread": _wording_spread(scores, at),
             "p": mean_place_test(means, rng, draws),
         }
-        each = scores.items.with_columns(
+        measured = scores.items.with_columns(
             **{key: pl.Series(values, dtype=pl.Float64) for key, values in numbers.items()}
         ).with_columns(pl.col("wording_spread").fill_nan(None))
         place = pl.col("mean_percentile").round(12)
-        rows = QUESTIONS.frame(each, **same, prompts=len(at), n=len(models))
+        rows = QUESTIONS.frame(measured, **same, prompts=len(at), n=len(models))
         frames.append(rows.sort(place, "item_id", descending=[True, False]))
     return QUESTIONS.concat(frames)
 
@@ -327,8 +327,8 @@ def _standing(study: Study, scores: ListScores) -> Iterator[Block]:
             by_model = partial(draw, cells, "model", study.names)
             yield Picture(_stem("standing", name, part), caption, by_model)
     for question in counts["question"].head(_SOME):
-        both = head_and_tail(standing.filter(question=question), ROWS_SHOWN)
-        yield from QUESTIONS.rows(both, title=f"{name}: “{question}”")
+        at_ends = head_and_tail(standing.filter(question=question), ROWS_SHOWN)
+        yield from QUESTIONS.rows(at_ends, title=f"{name}: “{question}”")
 
 
 _MODELS = (
@@ -475,12 +475,12 @@ def framing_beyond_chance(models: pl.DataFrame) -> str:
     mean = models.filter(pl.col("items") >= FEWEST, model=ALL_MODELS)
     if not mean.height or not (mean["ci_low"][0] > 0 or mean["ci_high"][0] < 0):
         return ""
-    each = models.filter(pl.col("model") != ALL_MODELS, pl.col("pairs") > 0)
-    below, above = (each["ci_high"] < 0).sum(), (each["ci_low"] > 0).sum()
+    framed = models.filter(pl.col("model") != ALL_MODELS, pl.col("pairs") > 0)
+    below, above = (framed["ci_high"] < 0).sum(), (framed["ci_low"] > 0).sum()
     order = f"the order of “{models['list'][0]}” in part"
     done = f"the models together {'reverse' if mean['kendall'][0] < 0 else 'keep'} {order}"
     if below and above:  # Their mean says what none of them does.
-        done = f"of {each.height} models {below} reverse {order}, and {above} keep it"
+        done = f"of {framed.height} models {below} reverse {order}, and {above} keep it"
     return f"Asked for something bad instead of something good, {done}."
 
 

@@ -24,12 +24,12 @@ _BAND = ("ci_low", "ci_high")
 def _tables(study: Study) -> Iterator[Table]:
     """Three files."""
     made = study.tables
-    both = functools.cache(partial(_by_layer, study))
+    by_layer = functools.cache(partial(_by_layer, study))
     few = "Fewer than ten tokens were swept with the lens."
     pair = "” and “".join(prompts_of(study))
     alone = f"No model was swept with the lens under both “{pair}”."
-    yield table(ORDER.name, make=lambda: both()[0], why=few)
-    yield table(FRAMES.name, make=lambda: both()[1], why=alone)
+    yield table(ORDER.name, make=lambda: by_layer()[0], why=few)
+    yield table(FRAMES.name, make=lambda: by_layer()[1], why=alone)
     yield table(
         MILESTONES.name, make=lambda: lens.milestones(made[ORDER.name], made.get(FRAMES.name))
     )

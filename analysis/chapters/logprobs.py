@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
@@ -17,17 +16,14 @@ from analysis.columns import (
     MODEL,
     PEARSON,
     PROMPT,
-    RANK,
     SPEARMAN,
     Column,
     Spec,
 )
-from analysis.ends import both_ends
 from analysis.run import Run, places
 from analysis.sentences import count, span
 from analysis.statistics import ranks
 from analysis.statistics.correlation import correlations
-from analysis.statistics.distributions import log_ratio
 from analysis.study import Analysis, Study, Table, table
 
 REWARDS = Spec(
@@ -39,20 +35,6 @@ REWARDS = Spec(
     ),
     title="Log-probability against reward",
 )
-RATIO = Spec(
-    "logprobs_ratio",
-    (
-        *(PROMPT, Column("p"), Column("q", help="language models")),
-        Column("end", title="more probable under", help="the language model of higher probability"),
-        *(RANK, Column("token", "token")),
-        Column("log_p", "number", "log p", dtype=pl.Float32),
-        Column("log_q", "number", "log q", "natural", dtype=pl.Float32),
-        Column(
-            "ratio", "number", "½(p + q)(log q − log p)", "log q − log p, times the mean of p and q"
-        ),
-    ),
-    title="Where two language models differ most",
-)
 ITEMS = Spec(
     "logprobs_items",
     (
@@ -62,19 +44,16 @@ ITEMS = Spec(
     title="Lists: log-probability against reward",
     help="other columns as in logprobs_rewards.csv",
 )
-_P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high where q is.
 
 
 def _tables(study: Study) -> Iterator[Table]:
     run = study.run
     unscored = "No reward model was scored under a prompt of the language models."
-    alone = "No two language models were given one prompt in one form."
     if not run.logprobs:
         what = "next tokens" if run.item_logprobs else "log-probabilities"
-        unscored = alone = f"No language model’s {what} are in the run."
+        unscored = f"No language model’s {what} are in the run."
     make = partial(logprobs_rewards, run, study.models)
     yield table(REWARDS.name, make=make, why=unscored)
-    yield table(RATIO.name, make=partial(logprobs_ratio, run, study.settings.top), why=alone)
     why = "No language model scored a list of items."
     if run.item_logprobs:
         why = "No reward model scored a list that a language model scored, under its prompt."
@@ -90,7 +69,7 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
       run: the run.
       models: slugs of the reward models, in the order of the rows.
     """
-    each = []
+    rows = []
     scored = [model for model in models if model in run.vocabulary_models] if run.logprobs else []
     vocabularies = {run.same_vocabulary(model): model for model in scored}
     tokens = {
@@ -107,35 +86,12 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
             same = same_text(run, prompt, (p for m, p in run.results if m == model))
             if same is None:
                 continue
-            both = common[run.same_vocabulary(model)]
-            at, known = places(run.rewards(model, same)[0], both["token_id"].to_numpy())
-            x, y = both["logprob"].to_numpy()[known], run.rewards(model, same)[1][at[known]]
+            strings = common[run.same_vocabulary(model)]
+            at, known = places(run.rewards(model, same)[0], strings["token_id"].to_numpy())
+            x, y = strings["logprob"].to_numpy()[known], run.rewards(model, same)[1][at[known]]
             keys = {"prompt": prompt, "language_model": language, "model": model}
-            each.append({**keys, "n": len(x), **correlations(x, y)})
-    return REWARDS.frame(each)
-
-
-def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
-    """The table `RATIO`: `log_ratio` of each two language models under one prompt, at both ends.
-
-    Over the strings that decode from one token of each; probabilities are those of the whole
-    vocabularies, not rescaled to the shared strings.
-    """
-    frames = []
-    for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
-        models = [model for model, p in run.logprobs if p == prompt]
-        logprobs = {m: _unambiguous(run.next_tokens(m, prompt), "logprob") for m in models}
-        for p, q in itertools.combinations(models, 2):
-            both = logprobs[p].rename({"logprob": "log_p"})
-            other = logprobs[q].rename({"logprob": "log_q"})
-            both = both.join(other, on="token", how="inner", validate="1:1")
-            both = both.sort("token", maintain_order=True)
-            ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
-            both = both.with_columns(ratio=pl.Series(ratio, dtype=pl.Float64))
-            frames.append(
-                RATIO.frame(both_ends(both, "ratio", count, _P_AND_Q), prompt=prompt, p=p, q=q)
-            )
-    return RATIO.concat(frames)
+            rows.append({**keys, "n": len(x), **correlations(x, y)})
+    return REWARDS.frame(rows)
 
 
 def logprobs_items(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -145,7 +101,7 @@ def logprobs_items(run: Run, models: Sequence[str]) -> pl.DataFrame:
     they say; `spearman_per_token` takes the mean over the tokens. A language model's prompt is
     compared with rewards under the same text, whatever its form.
     """
-    each = []
+    rows = []
     for items, language, prompt in run.item_logprobs:
         replies = run.replies(items, language, prompt)
         for model in models:
@@ -154,14 +110,16 @@ def logprobs_items(run: Run, models: Sequence[str]) -> pl.DataFrame:
             if same is None:
                 continue
             rewards = run.item_scores(items, same, [model]).drop("item")
-            both = replies.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
-            logprob, reward = both["logprob"].to_numpy(), both[model].to_numpy()
+            scored_replies = replies.join(rewards, on="item_id", how="inner", validate="1:1").sort(
+                "item_id"
+            )
+            logprob, reward = scored_replies["logprob"].to_numpy(), scored_replies[model].to_numpy()
             numbers = correlations(logprob, reward)
-            per_token = (both["logprob"] / both["tokens"].clip(1)).to_numpy()
+            per_token = (scored_replies["logprob"] / scored_replies["tokens"].clip(1)).to_numpy()
             numbers["spearman_per_token"] = ranks.spearman(per_token, reward)
             keys = {"list": items, "prompt": prompt, "language_model": language, "model": model}
-            each.append({**keys, "n": both.height, **numbers})
-    return ITEMS.frame(each)
+            rows.append({**keys, "n": scored_replies.height, **numbers})
+    return ITEMS.frame(rows)
 
 
 def same_text(run: Run, prompt: str, prompts: Iterable[str]) -> str | None:
@@ -231,12 +189,10 @@ ANALYSIS = Analysis(
     title="Language models",
     lead="Does a reward model rate high what a language model would have said?",
     make=_tables,
-    parts=(_rewards_drawn, lambda study: RATIO.rows(study.tables[RATIO.name]), _items_drawn),
+    parts=(_rewards_drawn, _items_drawn),
     described=_described,
     caveats=lambda study: (
         "The next token’s probability also depends on grammar: a reward need not.",
-        "Two models are compared by ½(p + q)(log q − log p), which gives little weight to what "
-        "neither would say.",
         "A long reply is improbable whatever it says: ρ per token takes the mean over its tokens, "
         "which in turn favours long words whose later tokens are predictable.",
     ),

@@ -151,11 +151,11 @@ def _differing(part: pl.DataFrame) -> Iterator[tuple[str, Array, Array]]:
 
     def of(values: dict[str, pl.Expr]) -> pl.DataFrame:
         """Rows of one text a reply or several -> feature, pair and sign of those that differ."""
-        each = [
+        by_side = [
             texts.select("pair", feature=values[side], sign=pl.lit(sign)).explode("feature")
             for side, sign in sides.items()
         ]
-        rows = pl.concat(each).drop_nulls().group_by("pair", "feature").agg(pl.col("sign").sum())
+        rows = pl.concat(by_side).drop_nulls().group_by("pair", "feature").agg(pl.col("sign").sum())
         return rows.filter(pl.col("sign") != 0)
 
     begins = {side: pl.concat_list(pl.col(side).str.extract(_FIRST)) for side in sides}
@@ -172,8 +172,8 @@ def _differing(part: pl.DataFrame) -> Iterator[tuple[str, Array, Array]]:
     for frame in (first, *counted, last):
         differ = frame.filter(pl.col("sign") != 0)
         known = differ.filter(pl.len().over("feature") >= LEAST).sort("pair").group_by("feature")
-        every = sorted(known, key=lambda one: (-one[1].height, one[0]))
-        for (feature,), rows in every[:MOST_WORDS]:
+        frequent = sorted(known, key=lambda group: (-group[1].height, group[0]))
+        for (feature,), rows in frequent[:MOST_WORDS]:
             at, sign = rows["pair"].to_numpy(), rows["sign"].sign().cast(pl.Int64).to_numpy()
             if (key := (at.tobytes(), sign.tobytes())) not in seen or feature == LONGER:
                 seen.add(key)
@@ -202,8 +202,8 @@ def words(
     held = own.select("side", word=_words("reply")).explode("word").drop_nulls()
     counts = [(pl.col("side") == side).sum().cast(pl.Int64).alias(f"n_{side}") for side in SIDES]
     replies = pl.sum_horizontal("^n_.*$")
-    each = held.group_by("word").agg(*counts).sort(replies, "word", descending=[True, False])
-    known = each.filter(replies >= LEAST)
+    by_word = held.group_by("word").agg(*counts).sort(replies, "word", descending=[True, False])
+    known = by_word.filter(replies >= LEAST)
     scores = of_vocabulary(run, list(run.vocabulary_models), known["word"].to_list())
     kept = known.filter(pl.col("word").is_in(list(scores.words))).head(MOST_WORDS).sort("word")
     totals = np.array([own.filter(side=side).height for side in SIDES])
@@ -225,17 +225,17 @@ def words(
 
 def _tables(study: Study) -> Iterator[Table]:
     made, run = study.tables, study.run
-    every = made.of("every_pair")
+    by_list = made.of("every_pair")
 
     def preferred() -> pl.DataFrame:
-        return FEATURES.concat(features(name, frame) for (name,), frame in every.items())
+        return FEATURES.concat(features(name, frame) for (name,), frame in by_list.items())
 
     def of_words() -> pl.DataFrame:
-        swept = every if run.results else {}
+        swept = by_list if run.results else {}
         effects = {model: frame for (model,), frame in made.of("appended_tokens").items()}
         return WORDS.concat(words(run, name, made["replies", name], effects) for (name,) in swept)
 
-    why = f"No {LEAST} pairs differ in a feature." if every else NO_PAIRS
+    why = f"No {LEAST} pairs differ in a feature." if by_list else NO_PAIRS
     yield table(FEATURES.name, make=preferred, why=why)
     yield table(WORDS.name, make=of_words, why=_NO_WORDS)
 
@@ -250,8 +250,8 @@ def sure(table_: pl.DataFrame) -> pl.DataFrame:
 
 
 def _drawn(study: Study) -> Iterator[Block]:
-    every = study.tables[FEATURES.name]
-    for (name,), frame in every.group_by("list", maintain_order=True):
+    all_features = study.tables[FEATURES.name]
+    for (name,), frame in all_features.group_by("list", maintain_order=True):
         shown = frame.group_by("model", maintain_order=True).head(_SHOWN)
         label = "preferred by the model, less by people, percentage points"
         draw = partial(estimates, shown, study.names, label, value="excess", row="feature")
@@ -262,12 +262,12 @@ def _drawn(study: Study) -> Iterator[Block]:
             "q of .05 or more in the table may be chance, or what length does.",
             partial(draw, panel="name", scale=100),
         )
-    yield from FEATURES.rows(every, unfolded=True)
+    yield from FEATURES.rows(all_features, unfolded=True)
 
 
 def _scattered(study: Study) -> Iterator[Block]:
-    every = study.tables[WORDS.name]
-    for (name,), frame in every.group_by("list", maintain_order=True):
+    all_words = study.tables[WORDS.name]
+    for (name,), frame in all_words.group_by("list", maintain_order=True):
         percent = frame.with_columns(pl.col("percentile") * 100)
         draw = partial(clouds, percent, study.names, _TITLES, x="log_odds", y="percentile")
         caption = (
@@ -277,11 +277,11 @@ def _scattered(study: Study) -> Iterator[Block]:
         yield Picture(f"pair_features_words_{name}", caption, draw)
     for title, sign in _AGAINST.items():
         against = pl.col("log_odds") * sign > 0, (pl.col("percentile") - 0.5) * sign < 0
-        listed = significant(every.filter(*against)).sort("percentile", descending=sign < 0)
-        each = listed.group_by("model", "list", maintain_order=True).head(_LISTED)
-        shown = WORDS.rows(each, title=title, unfolded=True)
+        listed = significant(all_words.filter(*against)).sort("percentile", descending=sign < 0)
+        head = listed.group_by("model", "list", maintain_order=True).head(_LISTED)
+        shown = WORDS.rows(head, title=title, unfolded=True)
         yield from shown or [Text(f"{title}: no word surely.")]
-    yield from WORDS.rows(every, title="Every word")
+    yield from WORDS.rows(all_words, title="Every word")
 
 
 def _told(study: Study) -> Iterator[Finding]:

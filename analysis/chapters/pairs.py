@@ -47,24 +47,24 @@ def _tables(study: Study) -> Iterator[Table]:
     for name in run.conversation_lists():
         yield table("replies", name, make=partial(replies, run, name, study.models), file=False)
         yield table("judged", name, make=partial(_judged, made, name), file=False)
-        every = partial(_judged, made, name, every=True)
-        yield table("every_pair", name, make=every, file=False, why=NO_PAIRS)
+        every_pair = partial(_judged, made, name, every_pair=True)
+        yield table("every_pair", name, make=every_pair, file=False, why=NO_PAIRS)
     judged = {name: frame for (name,), frame in made.of("judged").items()}
     of_pairs = {name: frame for name, frame in judged.items() if frame.height}
 
     def accuracy() -> pl.DataFrame:
-        return PAIRS.concat(accuracies(*each) for each in of_pairs.items())
+        return PAIRS.concat(accuracies(*entry) for entry in of_pairs.items())
 
     def two_models() -> pl.DataFrame:
-        return BETWEEN.concat(between(*each) for each in of_pairs.items())
+        return BETWEEN.concat(between(*entry) for entry in of_pairs.items())
 
     def lowest() -> pl.DataFrame:
-        return WORST.concat(worst(*each, study.settings.top) for each in of_pairs.items())
+        return WORST.concat(worst(*entry, study.settings.top) for entry in of_pairs.items())
 
     def length() -> pl.DataFrame:
-        every = {name: made.get("every_pair", name) for name in judged}
-        each = ((name, judged[name].clear() if e is None else e) for name, e in every.items())
-        return LENGTH.concat(lengths(name, made["replies", name], frame) for name, frame in each)
+        by_list = {name: made.get("every_pair", name) for name in judged}
+        frames = ((name, judged[name].clear() if e is None else e) for name, e in by_list.items())
+        return LENGTH.concat(lengths(name, made["replies", name], frame) for name, frame in frames)
 
     yield table(PAIRS.name, make=accuracy, why=NO_PAIRS)
     yield table(BETWEEN.name, make=two_models, why="No two models judged the same pairs.")
@@ -72,8 +72,8 @@ def _tables(study: Study) -> Iterator[Table]:
     yield table(LENGTH.name, make=length, why=_NONE)
 
 
-def _judged(made: Tables, name: str, every: bool = False) -> pl.DataFrame:
-    return pairs(made["replies", name], every)
+def _judged(made: Tables, name: str, every_pair: bool = False) -> pl.DataFrame:
+    return pairs(made["replies", name], every_pair)
 
 
 def _accuracy(study: Study) -> Iterator[Block]:
@@ -117,8 +117,10 @@ def _rendered(study: Study) -> Iterator[Block]:
         text = storage.read_if_there(result.run / schema.rendered_path(result.path))
         if text is not None and model in study.models:
             models.setdefault((name, text.decode()), []).append(study.names[model])
-    for (name, text), each in models.items():
-        yield Text(f"First row of {name} as {listed(each)} read it, with the reward at ⟦ ⟧: {text}")
+    for (name, text), readers in models.items():
+        yield Text(
+            f"First row of {name} as {listed(readers)} read it, with the reward at ⟦ ⟧: {text}"
+        )
 
 
 def _margins(study: Study) -> Iterator[Block]:

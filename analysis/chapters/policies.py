@@ -142,8 +142,8 @@ def _line(replies: Replies, at: int, kls: Sequence[float]) -> list[float]:
     z = replies.standardised[at]
     beyond = np.arange(KLS[-1] + 1, kl(optimal(replies.log_p, z, math.inf), replies.log_p))
     between = np.unique([*(nats for nats in kls if nats > _ROUNDING), *beyond])
-    every = np.append(replies.strengths[at], strengths(replies.log_p, z, between))
-    return [*np.unique(every[np.isfinite(every)]).tolist(), math.inf]
+    all_strengths = np.append(replies.strengths[at], strengths(replies.log_p, z, between))
+    return [*np.unique(all_strengths[np.isfinite(all_strengths)]).tolist(), math.inf]
 
 
 def _numbers(replies: Replies, at: int, policy: Array) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def _tables(study: Study) -> Iterator[Table]:
 def known_replies(study: Study) -> list[Replies]:
     """Vocabularies, then lists, that a language model and reward models both read; read once."""
     if _REPLIES not in study.shared:
-        both = (vocabularies(study.run, study.models), lists(study.run, study.models))
-        study.shared[_REPLIES] = [replies for each in both for replies in each]
+        sources = (vocabularies(study.run, study.models), lists(study.run, study.models))
+        study.shared[_REPLIES] = [replies for source in sources for replies in source]
     known: list[Replies] = study.shared[_REPLIES]
     return known
 
@@ -229,14 +229,14 @@ def _policies(study: Study) -> pl.DataFrame:
 
 
 def _movers(study: Study) -> pl.DataFrame:
-    frames = [movers(each, _LISTED_KLS, study.settings.top) for each in known_replies(study)]
+    frames = [movers(replies, _LISTED_KLS, study.settings.top) for replies in known_replies(study)]
     return required(REPLIES.concat(frames), reason(study))
 
 
 def _drawn(study: Study) -> Iterator[Block]:
-    every = study.tables[POLICIES.name]
+    all_policies = study.tables[POLICIES.name]
     yield from notes(_left_out(study))
-    for of, prompt in drawn(study, every):
+    for of, prompt in drawn(study, all_policies):
         yield from _of_prompt(study, of, prompt)
 
 
@@ -311,8 +311,8 @@ def place_of(study: Study, of: str, prompt: str) -> str:
 
 
 def _few_kls(study: Study) -> Iterator[Block]:
-    every = study.tables[POLICIES.name]
-    shown = every.filter(
+    all_policies = study.tables[POLICIES.name]
+    shown = all_policies.filter(
         (pl.col("method") == OPTIMAL) & pl.col("kl").round(6).is_in(_SHOWN_KLS)
         | (pl.col("method") == BEST_OF_N) & pl.col("n").is_in(_SHOWN_DRAWS)
     )

@@ -23,13 +23,13 @@ _NONE = (
 def _tables(study: Study) -> Iterator[Table]:
     run = study.run
     lists = sorted({name for name, _ in run.probes.keys() & run.conversations.keys()})
-    every = (effects(run, name, study.models) for name in lists)
-    yield table(PROBES.name, make=lambda: PROBES.concat(every), why=_NONE)
+    by_list = (effects(run, name, study.models) for name in lists)
+    yield table(PROBES.name, make=lambda: PROBES.concat(by_list), why=_NONE)
 
 
 def _drawn(study: Study) -> Iterator[Block]:
-    found = study.tables[PROBES.name]
-    for (name,), rows in found.group_by("list", maintain_order=True):
+    measured = study.tables[PROBES.name]
+    for (name,), rows in measured.group_by("list", maintain_order=True):
         caption = (
             f"{name}: mean change of the reward by an edit of the reply, in the model’s median "
             "margin, with 95 % intervals. The first rows change nothing that a reader sees: they "
@@ -44,17 +44,17 @@ def _drawn(study: Study) -> Iterator[Block]:
             row="probe",
         )
         yield Picture(f"probes_{name}", caption, draw)
-    if missing := [f"“{name}”" for name in EDITS if name not in found["probe"]]:
+    if missing := [f"“{name}”" for name in EDITS if name not in measured["probe"]]:
         yield Text(f"No reply had anything to edit for {listed(missing)}.", "note")
-    yield from PROBES.rows(found, unfolded=True)
+    yield from PROBES.rows(measured, unfolded=True)
 
 
 def _told(study: Study) -> Iterator[Finding]:
     """Of each model, the edit that changes its rewards most, where one is surely beyond noise."""
-    found = study.tables[PROBES.name]
-    each = sure(found).unique(["model", "list"], keep="first", maintain_order=True)
+    measured = study.tables[PROBES.name]
+    strongest = sure(measured).unique(["model", "list"], keep="first", maintain_order=True)
     size = pl.col("effect").abs()
-    for row in each.sort(size, descending=True, maintain_order=True).iter_rows(named=True):
+    for row in strongest.sort(size, descending=True, maintain_order=True).iter_rows(named=True):
         effect, ends = row["effect"], bounds(row["ci_low"], row["ci_high"])
         text = (
             f"“{row['probe']}” {'raises' if effect > 0 else 'lowers'} the rewards of "
@@ -71,8 +71,8 @@ def _told(study: Study) -> Iterator[Finding]:
 
 
 def _described(study: Study) -> str:
-    found = study.tables[PROBES.name]
-    models, edits = found["model"].n_unique(), found.filter(kind=EDIT)["probe"].n_unique()
+    measured = study.tables[PROBES.name]
+    models, edits = measured["model"].n_unique(), measured.filter(kind=EDIT)["probe"].n_unique()
     return (
         f"None of {count(edits, 'edit')} surely changes the rewards of "
         f"{'the model' if models == 1 else count(models, 'model')} by more than the noise."

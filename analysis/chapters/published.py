@@ -94,18 +94,18 @@ def _compared(study: Study) -> pl.DataFrame:
 def _ours(study: Study, row: Mapping[str, Any]) -> float | None:  # Any: cells of `read`
     """The run's number for a row of `read`; None where it has none."""
     made, quantity, other = study.tables, row["quantity"], row["other"]
-    where = {"prompt": row["prompt"], **({"model": row["model"]} if row["model"] else {})}
+    keys = {"prompt": row["prompt"], **({"model": row["model"]} if row["model"] else {})}
     match row["exhibit"]:
         case "Table 3":
-            return _cell(made.get("moments"), quantity, where)
+            return _cell(made.get("moments"), quantity, keys)
         case "Figure 2A" | "Figure A1":
             name = "kendall_tau" if quantity == "kendall" else quantity
             return _cell(made.get(name, row["prompt"]), other, {"model": row["model"]})
         case "Figure 3C":
-            return _cell(made.get("sentiment_slopes"), "slope", {**where, "valence": other})
+            return _cell(made.get("sentiment_slopes"), "slope", {**keys, "valence": other})
         case "Figure 3D":
-            return _cell(made.get("frequency_slopes"), "slope", where)
-    listed = {"list": _items(study), **where}
+            return _cell(made.get("frequency_slopes"), "slope", keys)
+    listed = {"list": _items(study), **keys}
     if quantity == "spearman":
         return _cell(made.get("humans_correlation"), quantity, listed)
     ranks = made["humans_ranks", listed["list"], ELO]
@@ -123,19 +123,21 @@ def _ours(study: Study, row: Mapping[str, Any]) -> float | None:  # Any: cells o
     return _cell(square, other, {"model": row["model"]})
 
 
-def _cell(frame: pl.DataFrame | None, column: str, where: Mapping[str, str]) -> float | None:
+def _cell(frame: pl.DataFrame | None, column: str, keys: Mapping[str, str]) -> float | None:
     """The number of the one row; None where there is no such row or column, or it is no number."""
     if frame is None or column not in frame.columns:
         return None
-    values = frame.filter(**where)[column].head(1).fill_nan(None).drop_nulls()
+    values = frame.filter(**keys)[column].head(1).fill_nan(None).drop_nulls()
     return float(values[0]) if len(values) else None
 
 
 def _items(study: Study) -> str:
     """The list that holds the items of Figure 5B, ranked by people; "" for none or several."""
-    named = {*read().filter(exhibit="Figure 5B")["other"]}
-    every = study.tables.of("humans_ranks").items()
-    lists = [key[0] for key, ranks in every if key[1] == ELO and named <= {*ranks["item"]}]
+    figure_items = {*read().filter(exhibit="Figure 5B")["other"]}
+    ranked_lists = study.tables.of("humans_ranks").items()
+    lists = [
+        key[0] for key, ranks in ranked_lists if key[1] == ELO and figure_items <= {*ranks["item"]}
+    ]
     return lists[0] if len(lists) == 1 else ""
 
 
@@ -146,12 +148,12 @@ def _drawn(study: Study) -> Iterator[Block]:
     exhibits: dict[str, list[str]] = {}
     for exhibit, why in left_out(study).items():
         exhibits.setdefault(why, []).append(exhibit)
-    said = [f"Not compared: {', '.join(names)}: {w}." for w, names in exhibits.items()]
+    reasons = [f"Not compared: {', '.join(names)}: {w}." for w, names in exhibits.items()]
     if values is None:
-        yield from notes([" ".join([study.tables.reason(VALUES.name) or "", *said])])
+        yield from notes([" ".join([study.tables.reason(VALUES.name) or "", *reasons])])
         return
     yield from VALUES.rows(values)
-    yield from notes(said)
+    yield from notes(reasons)
     yield Text(
         "Noise is how far two values may be apart and still be the same number: half a unit of the "
         "last printed digit, or ±0.005 where it was read off a figure.",

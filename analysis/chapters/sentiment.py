@@ -8,10 +8,8 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Finding, Folded, Mark, Marks, Picture, Text
-from analysis.charts.clouds import clouds, fitted
+from analysis.blocks import Block, Finding, Mark, Marks, Picture, Text
 from analysis.charts.estimates import estimates
-from analysis.charts.look import PANELS
 from analysis.columns import MODEL, PROMPT, Column, P, Spec, ends, q
 from analysis.measures import matched_words
 from analysis.sentences import counted, deviations, significant, unclear
@@ -21,10 +19,10 @@ from analysis.words import lexicons
 from analysis.words.stems import stems
 
 
-def slope_columns(said: str) -> tuple[Column, ...]:
-    """The columns of `slope_of` with their q; `said` is the unit of the slope."""
+def slope_columns(unit: str) -> tuple[Column, ...]:
+    """The columns of `slope_of` with their q; `unit` is that of the slope."""
     return (
-        Column("slope", "number", help=said),
+        Column("slope", "number", help=unit),
         *(Column("stderr", "number", "standard error", "clustered by stem"), P, q()),
         Column("n", "count", "tokens", "tokens"),
         *ends(
@@ -43,12 +41,11 @@ SLOPES = Spec(
 _SIDES = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
 _AFINN = "AFINN-111"  # The list of the package.
 _NAMED = 3  # Prompts that a sentence names.
-_AXES = ("value", "reward")
 _FROM_TO = "from the mildest positive word to the strongest"
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """For other chapters and charts: ("sentiment_points",)."""
+    """For other chapters: ("sentiment_points",)."""
     yield table("matches", "sentiment", make=partial(_matches, study))
     yield table("sentiment_points", make=partial(_points, study), file=False)
     yield table(SLOPES.name, make=lambda: sentiment_slopes(study.tables["sentiment_points"]))
@@ -131,25 +128,6 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
     )
     yield Picture("sentiment_slopes", caption, draw)
     yield from (*SLOPES.rows(slopes), Text(FAMILY, "how"))
-    text = (
-        "Each square is a few tokens: their reward to {} against their valence. Lines are least "
-        "squares within positive words and within all others."
-    )
-    points, pictures = study.tables["sentiment_points"], []
-    if len(study.scored) > PANELS:
-        return
-    for prompt, words in in_order(points, list(study.run.vocabulary_prompts)):
-        lines = pl.concat(
-            fitted(
-                words.filter(chosen), slopes.filter(prompt=prompt, valence=side), *_AXES
-            ).with_columns(line=pl.lit(side))
-            for side, chosen in _SIDES.items()
-        )
-        draw = partial(clouds, words, study.names, ("valence of the word (AFINN)", "reward"))
-        drawn = partial(draw, x=_AXES[0], y=_AXES[1], lines=lines)
-        said = text.format(study.prompt_names[prompt])
-        pictures.append(Picture(f"sentiment_points_{prompt}", said, drawn))
-    yield Folded("Word by word", pictures)
 
 
 FAMILY = (
@@ -197,8 +175,8 @@ def in_deviations(study: Study, slopes: pl.DataFrame, scale: float = 1.0) -> pl.
     Slopes that are not known are left out, and those of a model that rates every token alike.
     """
     pairs = slopes.select("model", "prompt").iter_rows()
-    each = [np.std(study.run.rewards(*pair)[1], dtype=np.float64) for pair in pairs]
-    known = slopes.with_columns(sd=pl.Series(each, dtype=pl.Float64))
+    spreads = [np.std(study.run.rewards(*pair)[1], dtype=np.float64) for pair in pairs]
+    known = slopes.with_columns(sd=pl.Series(spreads, dtype=pl.Float64))
     known = known.filter(pl.col("sd") > 0, pl.col("slope").is_not_nan())
     numbers = (pl.col(key) * scale / pl.col("sd") for key in ("slope", "ci_low", "ci_high"))
     keys = [key for key in ("prompt", "valence") if key in slopes.columns]

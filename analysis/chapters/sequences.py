@@ -51,11 +51,11 @@ def beyond(study: Study) -> Iterator[Finding]:
         for part, sought, end in parts
         if part.height
     ]
-    if any(found for found, _ in counts):
+    if any(extreme for extreme, _ in counts):
         yield Finding(
             text="Search found a reply of several tokens with a more extreme reward than every "
             "single token of the vocabulary in "
-            f"{' and '.join(f'{found} {searches}' for found, searches in counts)}.",
+            f"{' and '.join(f'{extreme} {searches}' for extreme, searches in counts)}.",
             picture="sequence_traces",
         )
 
@@ -119,8 +119,10 @@ def sequence_traces(run: Run) -> pl.DataFrame:
     for keys, steps, _ in run.read_searches():
         reward = pl.col("reward")
         best = reward.cum_max() if keys["direction"] == "max" else reward.cum_min()
-        named = {name: pl.lit(keys[name]).cast(_TRACE.schema[name]) for name in _KEYS}
-        frames.append(steps.select(**named, step="step", reward="reward", best=best, flops="flops"))
+        key_columns = {name: pl.lit(keys[name]).cast(_TRACE.schema[name]) for name in _KEYS}
+        frames.append(
+            steps.select(**key_columns, step="step", reward="reward", best=best, flops="flops")
+        )
     return pl.concat(frames)
 
 
@@ -158,7 +160,7 @@ def courses(study: Study, traces: pl.DataFrame) -> look.Chart:
         y="best",
         line="method",
         dashed="sought",
-        each=("prompt", "seed"),
+        keys=("prompt", "seed"),
         log=known,
         stepped=True,
     )

@@ -1,7 +1,7 @@
-"""The tokens at both ends of each model's ranking (Tables A1-A3 and A7-A9).
+"""The tokens at both ends of each model's ranking (Tables A1-A3).
 
-Of its whole vocabulary, and of the strings that all models share; under each prompt, and by the sum
-and the difference under a good and a bad prompt. Of language models, by log-probability.
+Under each prompt, and by the sum and the difference under a good and a bad prompt. Of language
+models, by log-probability.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import polars as pl
 from analysis.blocks import Block, Folded, Heading, Picture, Under, side_by_side
 from analysis.charts.token_bars import token_bars
 from analysis.columns import TOKENS, Column, Spec
-from analysis.ends import both_ends, token_ends
+from analysis.ends import token_ends
 from analysis.measures.combined import (
     COMBINED,
     TOO_FEW,
@@ -25,7 +25,7 @@ from analysis.measures.combined import (
     scored_prompts,
     with_both,
 )
-from analysis.measures.shared_tokens import NOTHING_SHARED, shared_rewards, shared_vocabulary
+from analysis.measures.shared_tokens import shared_rewards, shared_vocabulary
 from analysis.run import Run
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, required, table
 
@@ -33,21 +33,6 @@ _PAGE = "model end rank token token_id reward"
 _OF = {"sum": "good prompt plus bad prompt", "difference": "good prompt minus bad prompt"}
 _REWARD = Column("reward", "number")
 TOP_BOTTOM = Spec("top_bottom_<prompt>", (*TOKENS, _REWARD.but(dtype=pl.Float32)), _PAGE)
-SHARED = Spec(
-    "shared_top_bottom_<prompt>",
-    (*TOKENS, _REWARD),
-    _PAGE,
-    help="as `top_bottom_…`, among the strings of `shared_vocabulary.csv` only; with "
-    "`--config.options.shared_ends=True`",
-)
-SHARED_BOTH = {
-    how: Spec(
-        f"shared_{how}",
-        (*TOKENS, _REWARD.but(help=f"{_OF[how]}, among the same strings; with the same option")),
-        _PAGE,
-    )
-    for how in COMBINED
-}
 FRAMING = {
     how: Spec(f"framing_{how}", (*TOKENS, _REWARD.but(title=how, help=_OF[how])), _PAGE)
     for how in COMBINED
@@ -71,12 +56,6 @@ def _tables(study: Study) -> Iterator[Table]:
         yield table("top_bottom", prompt, make=partial(top_bottom, run, prompt, top, study.scored))
     for how in COMBINED:
         yield table(FRAMING[how].name, make=partial(_framing, study, how))
-    if study.options.shared_ends:
-        for prompt in run.vocabulary_prompts:
-            make = partial(_shared_ends, study, prompt)
-            yield table("shared_top_bottom", prompt, make=make)
-        for how in COMBINED:
-            yield table(SHARED_BOTH[how].name, make=partial(_shared_ends, study, how=how))
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
         yield table("logprobs", prompt, make=partial(logprobs_ends, run, prompt, top))
 
@@ -129,26 +108,6 @@ def _logprobs(run: Run, model: str, prompt: str) -> pl.DataFrame:
     return run.next_tokens(model, prompt).select("token_id", "logprob")
 
 
-def shared_top_bottom(
-    shared: pl.DataFrame, rewards: pl.DataFrame, models: Sequence[str], count: int
-) -> pl.DataFrame:
-    """The table `SHARED`: both ends of each model among the shared strings (Table A7).
-
-    Args:
-      shared: what `shared_vocabulary` returns.
-      rewards: token, and one column of numbers per model, as `shared_rewards` returns.
-      models: slugs in the order of the rows; those without a column are left out.
-      count: tokens at each end; ties go to the lower token_id.
-    """
-    frames = []
-    for model in (model for model in models if model in rewards.columns):
-        numbers = rewards.select("token", reward=pl.col(model).cast(pl.Float64))
-        ids = shared.select("token", token_id=model)
-        named = numbers.join(ids, on="token", how="inner", validate="1:1").sort("token_id")
-        frames.append(SHARED.frame(both_ends(named, "reward", count), model=model))
-    return SHARED.concat(frames)
-
-
 def _rewards(study: Study, prompt: str) -> pl.DataFrame:
     shared = study.tables["shared_vocabulary"]
     return shared_rewards(study.run, shared, prompt, study.scored_under(prompt))
@@ -158,18 +117,6 @@ def _framing(study: Study, how: Combined) -> pl.DataFrame:
     prompts = scored_prompts(study)
     ends = framing_ends(study.run, study.scored, prompts, study.settings.top, how)
     return required(ends, TOO_FEW.format(*prompts))
-
-
-def _shared_ends(study: Study, prompt: str = "", how: Combined = "sum") -> pl.DataFrame:
-    """Of one prompt, or of the sum or the difference of both."""
-    if prompt:
-        numbers = study.tables["shared_rewards", prompt]
-    else:
-        good, bad = (study.tables["shared_rewards", one] for one in scored_prompts(study))
-        numbers = combined(good, bad, how)
-    shared = study.tables["shared_vocabulary"]
-    ends = shared_top_bottom(shared, numbers, study.scored, study.settings.top)
-    return required(ends, NOTHING_SHARED)
 
 
 def _by_prompt(study: Study) -> Iterator[Block]:
@@ -196,40 +143,27 @@ def _of_both(study: Study) -> Iterator[Block]:
     made = {how: study.tables[spec.name] for how, spec in FRAMING.items()}
     good, bad = (study.prompt_names[prompt] for prompt in prompts_of(study))
     for how, ends in made.items():
-        said = f"{how} of the rewards under {good} and {bad}"
+        what = f"{how} of the rewards under {good} and {bad}"
         count = study.settings.figure_top
-        draw = partial(token_bars, ends, study.names, count, "reward", said)
-        picture = Picture(f"framing_{how}", f"Tokens with the highest and the lowest {said}.", draw)
-        yield Folded(said.capitalize(), [picture, *FRAMING[how].rows(ends)])
-
-
-def _shared(study: Study) -> Iterator[Block]:
-    """Both ends among the shared strings, so that the lists of two models can be compared."""
-    if not study.options.shared_ends:
-        return
-    among = "among the strings that all models share"
-    for (prompt,), ends in study.tables.of("shared_top_bottom").items():
-        title = f"Under {study.prompt_names[prompt]}, {among}"
-        yield _list(study, SHARED, ends, prompt, title=title)
-    for how, spec in SHARED_BOTH.items():
-        title = f"{how.capitalize()} of the rewards under both prompts, {among}"
-        yield _list(study, spec, study.tables[spec.name], title=title)
+        draw = partial(token_bars, ends, study.names, count, "reward", what)
+        picture = Picture(f"framing_{how}", f"Tokens with the highest and the lowest {what}.", draw)
+        yield Folded(what.capitalize(), [picture, *FRAMING[how].rows(ends)])
 
 
 def _logprobs_drawn(study: Study) -> Iterator[Block]:
     for (prompt,), ends in study.tables.of("logprobs").items():
-        said = study.prompt_names[prompt]
-        caption = f"The most and least probable next tokens of language models to {said}."
+        question = study.prompt_names[prompt]
+        caption = f"The most and least probable next tokens of language models to {question}."
         top = study.settings.figure_top
         draw = partial(token_bars, ends, study.names, top, "logprob", "log-probability")
         picture = Picture(f"logprobs_{prompt}", caption, draw)
-        title = f"Most and least probable next tokens to {said}"
+        title = f"Most and least probable next tokens to {question}"
         yield Folded(title, [picture, *LOGPROBS.rows(ends, prompt)])
 
 
 def _list(study: Study, spec: Spec, ends: pl.DataFrame, *key: str, title: str) -> Folded:
-    both = side_by_side(ends, study.settings.figure_top)
-    return Folded(title, [*both, *spec.rows(ends, *key, title="All of them, to sort and filter")])
+    sides = side_by_side(ends, study.settings.figure_top)
+    return Folded(title, [*sides, *spec.rows(ends, *key, title="All of them, to sort and filter")])
 
 
 ANALYSIS = Analysis(
@@ -240,9 +174,6 @@ ANALYSIS = Analysis(
     "tokens included. ␣ is a space, ↵ a line end; other invisible characters show their code "
     "point.",
     make=_tables,
-    parts=(_by_prompt, _of_both, _shared, _logprobs_drawn),
-    caveats=lambda study: (
-        "The sum of two prompts weighs the one whose rewards vary more.",
-        "A token that one model has and another lacks is on no shared list, however extreme.",
-    ),
+    parts=(_by_prompt, _of_both, _logprobs_drawn),
+    caveats=lambda study: ("The sum of two prompts weighs the one whose rewards vary more.",),
 )

@@ -66,10 +66,10 @@ def over(cells: pl.DataFrame) -> pl.DataFrame:
     Means that differ only by rounding are ties, which go to the lower item_id.
     """
     values = pl.col("mean_percentile")
-    each = cells.group_by("item_id", "item", maintain_order=True).agg(
+    by_item = cells.group_by("item_id", "item", maintain_order=True).agg(
         mean=values.mean(), lowest=values.min(), highest=values.max()
     )
-    return each.sort(pl.col("mean").round(12), "item_id", descending=[True, False])
+    return by_item.sort(pl.col("mean").round(12), "item_id", descending=[True, False])
 
 
 def shown_items(standing: pl.DataFrame, count: int) -> list[pl.DataFrame]:

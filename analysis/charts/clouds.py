@@ -1,4 +1,4 @@
-"""Thousands of points: binned, with the lines that a table gives."""
+"""Thousands of points, binned."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ def clouds(
     *,
     x: str,
     y: str,
-    lines: pl.DataFrame | None = None,
     columns: int = 4,
     shared: bool = True,
 ) -> look.Chart:
-    """One panel for each model: how many points lie where, and fitted lines.
+    """One panel for each model: how many points lie where.
 
     Args:
       points: model, and the columns `x` and `y`; of one prompt.
@@ -34,7 +33,6 @@ def clouds(
       titles: of both axes.
       x: column of the horizontal axis.
       y: column of the vertical axis.
-      lines: model, line (its name), x and y of each end of the lines drawn over them.
       columns: panels side by side, at most.
       shared: whether panels have one horizontal scale.
     """
@@ -42,27 +40,18 @@ def clouds(
     labels = look.unique(names)
     drawn = models[: look.PANELS]
     cells = pl.concat(_binned(points.filter(model=model), x, y) for model in drawn)
-    frames = [look.named(cells, names)]
-    if lines is not None:
-        frames.append(look.named(lines.filter(pl.col("model").is_in(drawn)), names))
-    shown = pl.concat(frames, how="diagonal")
-    said, axis = look.title(titles[0], _SIZE[0]), alt.Axis(tickCount=5)
-    across = alt.X("x:Q", title=said, scale=alt.Scale(zero=False), axis=axis)
+    cells = look.with_names(cells, names)
+    across_title, axis = look.title(titles[0], _SIZE[0]), alt.Axis(tickCount=5)
+    across = alt.X("x:Q", title=across_title, scale=alt.Scale(zero=False), axis=axis)
     up = look.up("y", titles[1], _SIZE[1])
     paint = look.by_model(names, drawn, legend=None)
     fuller = alt.Opacity("words:Q", scale=alt.Scale(type="sqrt", range=[0.15, 1]), legend=None)
     about = [alt.Tooltip("words:Q", title="tokens"), alt.Tooltip("some:N", title="such as")]
-    squares = alt.Chart().transform_filter("isValid(datum.words)").mark_square(size=34)
+    squares = alt.Chart(look.data(cells, sparse=True), width=_SIZE[0], height=_SIZE[1])
+    squares = squares.mark_square(size=34)
     squares = squares.encode(across, up, color=paint, opacity=fuller, tooltip=["name:N", *about])
-    layers: list[alt.Chart] = [squares]
-    if lines is not None:
-        fits = alt.Chart().transform_filter("isValid(datum.line)").mark_line(style="ink")
-        layers.append(fits.encode(x="x:Q", y="y:Q", detail="line:N"))
-    layered = alt.LayerChart(
-        layer=layers, data=look.data(shown, sparse=True), width=_SIZE[0], height=_SIZE[1]
-    )
     panels, apart = [labels[model] for model in models], "y" if shared else "xy"
-    return look.faceted(layered, panels, columns, apart=apart)
+    return look.faceted(squares, panels, columns, apart=apart)
 
 
 def _binned(points: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
@@ -90,24 +79,3 @@ def _binned(points: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
 def _edges(values: np.ndarray, count: int) -> np.ndarray:
     low, high = float(values.min()), float(values.max())
     return np.linspace(low, high if high > low else low + 1.0, count + 1)
-
-
-def fitted(points: pl.DataFrame, slopes: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
-    """The `lines` of least squares: through the middle of each model's points, with its slope.
-
-    Args:
-      points: model, and the columns `x` and `y`.
-      slopes: model and slope; a slope that is not defined has no line.
-      x: column of the horizontal axis.
-      y: column of the vertical axis.
-    """
-    spans = points.group_by("model", maintain_order=True).agg(
-        x0=pl.col(x).min(), x1=pl.col(x).max(), xm=pl.col(x).mean(), ym=pl.col(y).mean()
-    )
-    known = slopes.filter(pl.col("slope").is_finite()).select("model", "slope")
-    both = spans.join(known, on="model", how="inner", validate="1:1", maintain_order="left")
-    height = pl.col("ym") - pl.col("slope") * pl.col("xm")
-    return pl.concat(
-        both.select("model", line=pl.lit("fit"), x=end, y=height + pl.col("slope") * pl.col(end))
-        for end in ("x0", "x1")
-    )

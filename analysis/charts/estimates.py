@@ -130,7 +130,7 @@ def _drawn(
         new: pl.col(key).cast(pl.Float64) * scale if key in table.columns else pl.lit(None)
         for new, key in keys.items()
     }
-    shown = look.named(table, names) if "model" in table.columns else table
+    shown = look.with_names(table, names) if "model" in table.columns else table
     texts = [pl.col(key) for key, kind in shown.schema.items() if kind == pl.String]
     told = look.texts(table, form, **keys)
     return shown.select(*texts, **numbers, **told).filter(pl.col("value").is_finite())
@@ -139,5 +139,5 @@ def _drawn(
 def _tooltips(shown: pl.DataFrame, label: str) -> list[alt.Tooltip]:
     texts = [key for key, kind in shown.schema.items() if kind == pl.String and key != "model"]
     numbers = {"value": label, "low": "95% from", "high": "to"}
-    told = look.told(**{key: said for key, said in numbers.items() if f"{key}_text" in texts})
+    told = look.told(**{key: title for key, title in numbers.items() if f"{key}_text" in texts})
     return [*(alt.Tooltip(f"{key}:N") for key in texts if not key.endswith("_text")), *told]

@@ -26,7 +26,7 @@ def histograms(table: pl.DataFrame, names: Mapping[str, str]) -> look.Chart:
         counts, edges = np.histogram(table.filter(model=model)["margin"].to_numpy(), _BINS)
         columns = {"low": edges[:-1], "high": edges[1:], "count": counts}
         bins.append(pl.DataFrame(columns).with_columns(model=pl.lit(model)))
-    shown = look.named(pl.concat(bins), names)
+    shown = look.with_names(pl.concat(bins), names)
     ends = [alt.Tooltip(f"{end}:Q", format=".3~g") for end in ("low", "high")]
     bars = alt.Chart().mark_bar(binSpacing=0)
     bars = bars.encode(

@@ -24,7 +24,7 @@ def lines(
     line: str = "name",
     panel: str = "name",
     dashed: str = "",
-    each: Sequence[str] = (),
+    keys: Sequence[str] = (),
     marks: Sequence[float] = (),
     log: bool = False,
     stepped: bool = False,
@@ -45,23 +45,23 @@ def lines(
       line: column that colours the lines: "name" in the models' colours.
       panel: column whose values are the panels, in the order of their rows; "" draws one.
       dashed: column whose second value, of two, has dashed lines; its values are in the legend.
-      each: further columns whose values are lines of their own.
+      keys: further columns whose values are lines of their own.
       marks: heights with a line of reference.
       log: whether the horizontal axis is logarithmic.
       stepped: whether a value holds until the next one.
       form: how the table prints the numbers of `y`, as `columns.Column` has it.
       apart: as of `look.faceted`.
     """
-    keep = [key for key in (panel, line, dashed, *each) if key]
+    keep = [key for key in (panel, line, dashed, *keys) if key]
     numbers = dict(zip(("x", "y", "low", "high"), (x, y, *band), strict=False))
     frames = [_drawn(table, names, keep, numbers, form)]
     if points is not None:
         frames.append(_drawn(points, names, keep, numbers, form).with_columns(dot=True))
     shown = pl.concat(frames, how="diagonal")
-    every = _names(shown, names) if panel == "name" else _values(shown, panel)
+    panels = _names(shown, names) if panel == "name" else _values(shown, panel)
     wide, high = (164, 150) if panel else (380, 240)
     if panel:
-        shown = shown.filter(pl.col(panel).is_in(every[: look.PANELS]))
+        shown = shown.filter(pl.col(panel).is_in(panels[: look.PANELS]))
     count = {"tickCount": 4, "format": "~s", "grid": False} if log else {"tickCount": 5}
     scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
     told = _tooltips(keep, titles, bool(band))
@@ -85,7 +85,7 @@ def lines(
         layers.append(dots.encode(tooltip=told))
     layered = alt.LayerChart(layer=layers, data=look.data(shown), width=wide, height=high)
     if panel:
-        return look.faceted(layered, every, _COLUMNS, panel, apart)
+        return look.faceted(layered, panels, _COLUMNS, panel, apart)
     return layered
 
 
@@ -97,7 +97,7 @@ def _drawn(
     form: str,
 ) -> pl.DataFrame:
     """The columns name, those of `keep`, and the numbers by their axis, of rows with a y."""
-    shown = look.named(table, names).with_columns(
+    shown = look.with_names(table, names).with_columns(
         pl.col(key).cast(pl.Float64).alias(axis) for axis, key in numbers.items()
     )
     told = look.texts(table, "number", x=numbers["x"])

@@ -141,12 +141,12 @@ def looks(kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
 
     A prompt's name may be in quotation marks. Beyond seven they repeat.
     """
-    every = list(kinds)
-    known = {kind: _KNOWN[kind.strip("“”")] for kind in every if kind.strip("“”") in _KNOWN}
+    in_order = list(kinds)
+    known = {kind: _KNOWN[kind.strip("“”")] for kind in in_order if kind.strip("“”") in _KNOWN}
     free = [place for place in range(len(_HUES)) if place not in known.values()]
-    unknown = [kind for kind in every if kind not in known]
+    unknown = [kind for kind in in_order if kind not in known]
     places = {kind: free[i % len(free)] for i, kind in enumerate(unknown)} | known
-    return {kind: (_HUES[places[kind]], _SHAPES[places[kind]]) for kind in every}
+    return {kind: (_HUES[places[kind]], _SHAPES[places[kind]]) for kind in in_order}
 
 
 def by_kind(column: str, kinds: Sequence[str], **other: Any) -> alt.Color:
@@ -172,7 +172,7 @@ def unique(names: Mapping[str, str]) -> dict[str, str]:
     return {slug: name if labels.count(name) == 1 else slug for slug, name in names.items()}
 
 
-def named(frame: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
+def with_names(frame: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
     """`frame` with the column `name`: the nickname of its `model`, or its slug."""
     return frame.with_columns(name=pl.col("model").replace(unique(names)))
 

@@ -30,7 +30,7 @@ def map_of_models(
     """
     traits = models.select("model", pl.col("base", "developer").fill_null("unknown"))
     points = table.join(traits, on="model", how="left", validate="1:1", maintain_order="left")
-    shown = look.named(points, names).select("name", "base", "developer", "x", "y")
+    shown = look.with_names(points, names).select("name", "base", "developer", "x", "y")
     xy = shown.select("x", "y").to_numpy()
     low, high = xy.min(axis=0), xy.max(axis=0)
     unit = max(float(((high - low) / SIZE).max()), 1e-9) * _ROOM  # Of one pixel, on both axes.
@@ -59,9 +59,9 @@ def map_of_models(
         for trait in varying or ["base"]
     ]
     unnamed = sides.count(0)
-    said = f"1 − τ as distance; stress {table['stress'][0]:.2f}"
-    said += f"; {unnamed} without room for a name" if unnamed else ""
-    below = alt.TitleParams(said, orient="bottom", fontSize=look.TYPE, fontWeight=400)
+    caption = f"1 − τ as distance; stress {table['stress'][0]:.2f}"
+    caption += f"; {unnamed} without room for a name" if unnamed else ""
+    below = alt.TitleParams(caption, orient="bottom", fontSize=look.TYPE, fontWeight=400)
     chart = alt.hconcat(*panels, data=look.data(placed), title=below)
     return chart.resolve_scale(color="independent", shape="independent")
 

@@ -44,8 +44,10 @@ def dumbbells(gaps: pl.DataFrame, count: int) -> look.Chart:
         alt.Tooltip(f"{key}:Q", title=title, format=",.0f") for key, title in _NUMBERS.items()
     ]
     rows = alt.Y("item:N", sort=shown["item"].to_list(), title=None, axis=alt.Axis(labelLimit=230))
-    said = "rank (1 is best): ring people, bar predicted from people, dot median of the models"
-    across = alt.X("people:Q", title=said, axis=alt.Axis(tickCount=6, format=",.0f"))
+    across_title = (
+        "rank (1 is best): ring people, bar predicted from people, dot median of the models"
+    )
+    across = alt.X("people:Q", title=across_title, axis=alt.Axis(tickCount=6, format=",.0f"))
     base = alt.Chart().encode(y=rows, tooltip=["item:N", *numbers])
     layers = [
         base.mark_rule(style="faint").encode(x="people:Q", x2="predicted:Q"),

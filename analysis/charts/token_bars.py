@@ -38,11 +38,11 @@ def token_bars(
     shown = _placed(ends.filter(pl.col("model").is_in(drawn)), count, value, starts)
     shown = shown.with_columns(name=pl.col("model").replace(labels))
     colour = alt.Scale(domain=["top", "bottom"], range=[look.TOP, look.BOTTOM])
-    where = "midway between the ends" if starts is None else "at the model’s median"
-    said = look.title(f"{label} (bars start {where})", 2 * _HALF)
+    bar_start = "midway between the ends" if starts is None else "at the model’s median"
+    across_title = look.title(f"{label} (bars start {bar_start})", 2 * _HALF)
     axis, free = alt.Axis(tickCount=3, grid=False), "datum.end == 'top' ? {} : {}"
     base = alt.Chart().encode(
-        alt.X("start:Q", title=said, axis=axis, scale=alt.Scale(zero=False, nice=False)),
+        alt.X("start:Q", title=across_title, axis=axis, scale=alt.Scale(zero=False, nice=False)),
         alt.Y("place:O", axis=None, scale=alt.Scale(domain=list(range(1, 2 * count + 2)))),
     )
     bars = base.mark_bar(opacity=0.9, height={"band": 0.74}).encode(

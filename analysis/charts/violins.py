@@ -45,8 +45,8 @@ def violins(
     kind = pl.col("prompt").replace(dict(kinds))
     boxes = quantiles.select(pl.exclude("prompt"), at=at, kind=kind)
     shown = pl.concat([outlines.select("model", "at", "reward", "half"), boxes], how="diagonal")
-    said = f"{json.dumps([look.name(text, 32) for text in kinds.values()])}[datum.value]"
-    axis = alt.Axis(values=list(places.values()), labelExpr=said, grid=False)
+    label_expr = f"{json.dumps([look.name(text, 32) for text in kinds.values()])}[datum.value]"
+    axis = alt.Axis(values=list(places.values()), labelExpr=label_expr, grid=False)
     y = alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(kinds) - 0.5, -0.5]))
     x = alt.X("reward:Q", title=label, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
     paint = look.by_model(names, models[: look.PANELS], legend=None)
@@ -64,6 +64,6 @@ def violins(
         spread.mark_rule(style="ink", strokeWidth=4).encode(x="q25:Q", x2="q75:Q", tooltip=tooltip),
         spread.mark_tick(color="white", thickness=2, size=9).encode(x="median:Q", tooltip=tooltip),
     ]
-    data, high = look.data(look.named(shown, names), sparse=True), max(46 * len(kinds), 60)
+    data, high = look.data(look.with_names(shown, names), sparse=True), max(46 * len(kinds), 60)
     layered = alt.LayerChart(layer=layers, data=data, width=150, height=high)
     return look.faceted(layered, [labels[m] for m in models], 5, apart="x")

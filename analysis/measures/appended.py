@@ -123,15 +123,15 @@ def models(run: Run) -> list[str]:
 def effects(run: Run, model: str) -> Effects:
     """The effects of a model's tokens, of finished sweeps."""
     prompts = [p for (m, p), result in run.appended.items() if m == model and result.complete]
-    each = [run.effects(model, prompt) for prompt in prompts]
+    swept = [run.effects(model, prompt) for prompt in prompts]
     results = [run.appended[model, prompt] for prompt in prompts]
-    matrix = np.array([values for _, values in each])
+    matrix = np.array([values for _, values in swept])
     modes = " and ".join(sorted({result.identity.mode for result in results}))
     baselines = np.array([result.baseline for result in results], float)
     checks = [result.self_check for result in results]
     noise = np.array([[check.noise if check else 0.0] for check in checks])
     spread, numbers = float(matrix.std(axis=1).mean()), clusters(results)
-    return Effects(each[0][0], matrix, baselines, spread, modes, noise, numbers)
+    return Effects(swept[0][0], matrix, baselines, spread, modes, noise, numbers)
 
 
 def clusters(results: Sequence[Result]) -> Array:
@@ -149,7 +149,7 @@ def clusters(results: Sequence[Result]) -> Array:
     return prompts
 
 
-def unit(run: Run, model: str, found: Effects) -> tuple[float, str]:
+def unit(run: Run, model: str, measured: Effects) -> tuple[float, str]:
     """The standard deviation that a model's effects are divided by, and what it is of.
 
     It is that of the rewards of the lists that the run holds; of the replies; or, of few, of a
@@ -161,10 +161,10 @@ def unit(run: Run, model: str, found: Effects) -> tuple[float, str]:
         rewards = np.concatenate(scores).astype(float)
         if len(rewards) >= _LISTED and rewards.std() > 0:
             return float(rewards.std(ddof=1)), f"rewards of the {len(rewards):,} replies scored"
-    if len(found.baselines) >= _REPLIES and found.baselines.std() > 0:
-        size = float(found.baselines.std(ddof=1))
-        return size, f"rewards of the {len(found.baselines):,} replies"
-    return found.spread or 1.0, "rewards of all tokens behind a reply"
+    if len(measured.baselines) >= _REPLIES and measured.baselines.std() > 0:
+        size = float(measured.baselines.std(ddof=1))
+        return size, f"rewards of the {len(measured.baselines):,} replies"
+    return measured.spread or 1.0, "rewards of all tokens behind a reply"
 
 
 def over_clusters(values: Array, clusters: Array) -> Array:
@@ -192,19 +192,19 @@ def over_replies(values: Array, clusters: Array) -> tuple[Array, Array, Array, A
 
 def tokens(run: Run, model: str) -> pl.DataFrame:
     """Every token: token_id, token, kind, and what `APPENDED` has of it, largest effect first."""
-    found = effects(run, model)
-    size, _ = unit(run, model, found)
-    mean, low, high, p = over_replies(found.effects, found.clusters)
+    measured = effects(run, model)
+    size, _ = unit(run, model, measured)
+    mean, low, high, p = over_replies(measured.effects, measured.clusters)
     columns = {
-        "token_id": found.token_ids,
+        "token_id": measured.token_ids,
         "effect": mean,
         "effect_sd": mean / size,
         "ci_low": low / size,
         "ci_high": high / size,
-        "raised": found.raised,
-        "lowered": found.lowered,
+        "raised": measured.raised,
+        "lowered": measured.lowered,
         "p": p,
-        "alone": _alone(run, model, found.token_ids),
+        "alone": _alone(run, model, measured.token_ids),
     }
     vocabulary = run.vocabulary(model).collect()
     table = pl.DataFrame(columns).join(vocabulary, on="token_id", how="left", validate="1:1")
@@ -234,24 +234,24 @@ def kind(token: pl.Expr, is_special: pl.Expr) -> pl.Expr:
         (token.str.strip_chars("_▁ ").str.contains(_CODE), CODE),
         (word.str.contains(_PRAISE), PRAISE),
     )
-    named = pl.lit(OTHER)
+    group = pl.lit(OTHER)
     for holds, name in reversed(cases):
-        named = pl.when(holds).then(pl.lit(name)).otherwise(named)
-    return named
+        group = pl.when(holds).then(pl.lit(name)).otherwise(group)
+    return group
 
 
 def summary(run: Run, model: str, table: pl.DataFrame) -> dict[str, Any]:  # Any: cells
     """The row of `MODELS`; `table` is of `tokens`."""
-    found = effects(run, model)
-    size, of = unit(run, model, found)
+    measured = effects(run, model)
+    size, of = unit(run, model, measured)
     return {
         "model": model,
-        "replies": len(found.effects),
-        "clusters": int(found.clusters.max()) + 1,
+        "replies": len(measured.effects),
+        "clusters": int(measured.clusters.max()) + 1,
         "unit": size,
         "unit_of": of,
-        "mode": found.mode,
-        "effect_sd": float(over_clusters(found.effects, found.clusters).mean() / size),
+        "mode": measured.mode,
+        "effect_sd": float(over_clusters(measured.effects, measured.clusters).mean() / size),
         "lowered": float(np.mean(table["lowered"].to_numpy() > 0.5)),
     }
 
@@ -265,13 +265,13 @@ def both_ends(model: str, table: pl.DataFrame, count: int) -> Iterator[pl.DataFr
 
 def kinds(run: Run, model: str, table: pl.DataFrame) -> pl.DataFrame:
     """`KINDS` of a model, largest mean effect first."""
-    found = effects(run, model)
-    size, _ = unit(run, model, found)
+    measured = effects(run, model)
+    size, _ = unit(run, model, measured)
     rows = []
     for (name,), group in table.group_by("kind", maintain_order=True):
-        at = np.searchsorted(found.token_ids, group["token_id"].to_numpy())
-        means = found.effects[:, at].mean(axis=1, keepdims=True) / size
-        mean, low, high, _ = over_replies(means, found.clusters)
+        at = np.searchsorted(measured.token_ids, group["token_id"].to_numpy())
+        means = measured.effects[:, at].mean(axis=1, keepdims=True) / size
+        mean, low, high, _ = over_replies(means, measured.clusters)
         most = float(np.mean(group["raised"].to_numpy() > 0.5))
         ends_ = float(mean[0]), float(low[0]), float(high[0])
         rows.append((model, name, len(group), *ends_, most, group["token"][0]))
@@ -286,9 +286,9 @@ def repeated(run: Run, model: str) -> pl.DataFrame:
         names, cube, numbers = _cube(run, model, group)
         if not names:
             continue
-        every = cube.mean(axis=1) / size  # [replies, times]
-        mean, low, high, _ = over_replies(every, numbers)
-        means = over_clusters(every, numbers)
+        by_reply = cube.mean(axis=1) / size  # [replies, times]
+        mean, low, high, _ = over_replies(by_reply, numbers)
+        means = over_clusters(by_reply, numbers)
         for at, times in enumerate(schema.TIMES):
             step = means[:, at] - means[:, at - 1] if at else np.full(len(means), math.nan)
             error = float(step.std(ddof=1) / math.sqrt(len(step))) if len(step) > 1 else math.nan
@@ -310,13 +310,13 @@ def _cube(run: Run, model: str, group: str) -> tuple[list[str], Array, Array]:
             lists.setdefault(name, []).append(prompt)
     if not lists:
         return [], np.empty((0, 0, 0)), np.empty(0, int)
-    name = max(lists, key=lambda one: len(lists[one]))
-    each, width = [], len(schema.TIMES)
+    name = max(lists, key=lambda list_name: len(lists[list_name]))
+    changes, width = [], len(schema.TIMES)
     results = [run.repeated[name, model, prompt] for prompt in lists[name]]
     for result in results:
         frame = run.items_of(result)
-        each.append(frame["reward"].to_numpy().astype(float) - (result.baseline or 0.0))
-    cube = np.array(each).reshape(len(each), -1, width)
+        changes.append(frame["reward"].to_numpy().astype(float) - (result.baseline or 0.0))
+    cube = np.array(changes).reshape(len(changes), -1, width)
     return frame["item"].to_list()[::width], cube, clusters(results)
 
 

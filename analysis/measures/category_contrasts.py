@@ -1,4 +1,4 @@
-"""Word categories: medians, and contrasts by model and between models of different bases.
+"""Word categories: contrasts by model and between models of different bases.
 
 A contrast is the mean percentile of the words of a category less that of the words it is compared
 with: those of the other category of its scale, or of all others where there are more than two. A
@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.columns import LIST, MODEL, PROMPT, Column, P, Row, Spec, ends, q, several
+from analysis.columns import LIST, MODEL, Column, P, Row, Spec, ends, q, several
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
-from analysis.statistics.inference import median_interval
 from analysis.statistics.permutation_tests import permutation_test, welch_interval
 from analysis.words.questions import NEGATIVE, POSITIVE
 
@@ -36,15 +35,6 @@ _SIDES = (
 _SIZES = several("count", "words other_words questions prompts")
 _FAMILY = Column("family", help="all tests of the table")
 LANGUAGE_MODEL = Column("language_model")
-MEDIANS = Spec(
-    "categories",
-    (
-        *(MODEL, PROMPT, LIST.but(help="`vocabulary` for tokens"), *several("text", "scale")),
-        *(Column("category"), Column("n", "count", help="words")),
-        Column("median_percentile", "share", help="among the words of the scale"),
-        *ends("share", "95 %, over words; NaN for fewer than six"),
-    ),
-)
 BY_MODEL = Spec(
     "category_models",
     (
@@ -118,28 +108,6 @@ class Scale:
             yield name, against, self.categories == name
 
 
-def category_medians(scores: WordScores, words: pl.DataFrame) -> Iterator[Row]:
-    """Rows of `MEDIANS`: each category, for every model under every prompt of its own.
-
-    Scales of which one category alone is there are left out. `words` is what
-    `words.lexicons.categories` returns.
-    """
-    for (scale,), listed in words.group_by("scale", maintain_order=True):
-        kept = scores.only(listed["word"].to_list())
-        of_word = dict(listed.select("word", "category").iter_rows())
-        categories = np.array([of_word[word] for word in kept.words])
-        if len(set(categories.tolist())) < 2:
-            continue
-        percentiles = kept.percentiles()
-        is_scored = ~np.isnan(kept.values).any(axis=2)
-        for m, p in np.argwhere(is_scored).tolist():
-            for category in dict.fromkeys(listed["category"]):
-                values = percentiles[m, p, categories == category]
-                if len(values):
-                    keys = (kept.models[m], kept.prompts[p], scores.source, scale, category)
-                    yield (*keys, len(values), *median_interval(values)[:3])
-
-
 def scales(
     scores: WordScores, words: pl.DataFrame, prompt_questions: pl.DataFrame
 ) -> Iterator[Scale]:
@@ -181,8 +149,10 @@ def _framings(questions: Sequence[str], prompts: Sequence[str]) -> Iterator[Fram
     for name in (POSITIVE, NEGATIVE, UNKNOWN, BOTH):
         first, second = (POSITIVE, NEGATIVE) if name == BOTH else (name, "")
         if first in questions and (not second or second in questions):
-            signs = ([(f == first) - (f == second) for f in each] for each in (questions, prompts))
-            weights = (_weights(np.array(each)) for each in signs)
+            signs = (
+                [(f == first) - (f == second) for f in asked] for asked in (questions, prompts)
+            )
+            weights = (_weights(np.array(sign)) for sign in signs)
             yield Framed(name, *weights)
 
 
@@ -250,7 +220,9 @@ def _pair(
     draws: int,
 ) -> Iterator[Row]:
     """`by_base` of two bases; `first` [M] is True for the models of the first."""
-    cells = [(*one, framed) for one in scale.comparisons() for framed in scale.framings]
+    cells = [
+        (*comparison, framed) for comparison in scale.comparisons() for framed in scale.framings
+    ]
     contrasts = np.stack([_contrasts(scale, mine, f) for _, _, mine, f in cells], axis=1)
     medians = np.stack([_medians(scale, mine, f) for _, _, mine, f in cells], axis=1)
     test = permutation_test(contrasts, first, rng, draws)
@@ -260,7 +232,9 @@ def _pair(
     sides = (*names, int(first.sum()), int((~first).sum()))
     for at, (category, against, mine, framed) in enumerate(cells):
         known = 1.0 if _tested(mine) else math.nan
-        p, median_p, of_lineages = (known * each[at] for each in (test.p, of_medians.p, lineage_p))
+        p, median_p, of_lineages = (
+            known * p_values[at] for p_values in (test.p, of_medians.p, lineage_p)
+        )
         yield (
             *(scale.list, scale.name, category, against, framed.name, *sides),
             *(*_sizes(mine, framed), test.value[at], low[at], high[at]),
@@ -276,7 +250,7 @@ def _tested(mine: Array) -> bool:
 
 def _sizes(mine: Array, framed: Framed) -> list[int]:
     """Words, other words, questions and prompts of a comparison."""
-    return [int(one.sum()) for one in (mine, ~mine, framed.questions != 0, framed.prompts != 0)]
+    return [int(mask.sum()) for mask in (mine, ~mine, framed.questions != 0, framed.prompts != 0)]
 
 
 def _weights(signs: Array) -> Array:

@@ -152,18 +152,18 @@ def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
     relative to all tokens. Intervals and p (against 0) are clustered by stem; NaN below five. The
     table `WORDS` of list, words, token_id, stem, one row per member; its q is over all rows.
     """
-    each = ((prompt, *_percentiles(run, prompt)) for prompt in run.vocabulary_prompts)
-    return shifts_of_kinds(kinds, each)
+    by_prompt = ((prompt, *_percentiles(run, prompt)) for prompt in run.vocabulary_prompts)
+    return shifts_of_kinds(kinds, by_prompt)
 
 
 def shifts_of_kinds(
-    kinds: pl.DataFrame, each: Iterable[tuple[str, Array, Array, Array]]
+    kinds: pl.DataFrame, by_prompt: Iterable[tuple[str, Array, Array, Array]]
 ) -> pl.DataFrame:
     """The table `WORDS` of prompts, each with token ids [N] and percentiles before and after."""
     rows = []
-    for prompt, *columns in each:
-        named = dict(zip(("token_id", "before", "after"), columns, strict=True))
-        table = pl.DataFrame(named, schema_overrides={"token_id": pl.UInt32})
+    for prompt, *columns in by_prompt:
+        percentiles = dict(zip(("token_id", "before", "after"), columns, strict=True))
+        table = pl.DataFrame(percentiles, schema_overrides={"token_id": pl.UInt32})
         known = kinds.join(table, on="token_id", how="inner", validate="m:1", maintain_order="left")
         for (source, words), kind in known.group_by("list", "words", maintain_order=True):
             shift = (kind["after"] - kind["before"]).to_numpy()

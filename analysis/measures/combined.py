@@ -45,9 +45,9 @@ def combined(good: pl.DataFrame, bad: pl.DataFrame, how: Combined) -> pl.DataFra
     """
     key, *names = good.columns
     names = [name for name in names if name in bad.columns]
-    both = good.join(bad, on=key, how="inner", validate="1:1", suffix=_BAD).sort(key)
+    joined = good.join(bad, on=key, how="inner", validate="1:1", suffix=_BAD).sort(key)
     sign = 1 if how == "sum" else -1
-    return both.select(
+    return joined.select(
         key,
         *(pl.col(n).cast(pl.Float64) + sign * pl.col(n + _BAD).cast(pl.Float64) for n in names),
     )
@@ -67,5 +67,5 @@ def rewards_of(run: Run, model: str, prompt: str) -> pl.DataFrame:
 def both_rewards(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
     """token_id, a, b: float64 rewards of a model's whole vocabulary under two prompts."""
     a, b = (rewards_of(run, model, prompt) for prompt in prompts)
-    both = a.join(b, on="token_id", how="inner", validate="1:1", suffix=_BAD).sort("token_id")
-    return both.select("token_id", a="reward", b=f"reward{_BAD}")
+    joined = a.join(b, on="token_id", how="inner", validate="1:1", suffix=_BAD).sort("token_id")
+    return joined.select("token_id", a="reward", b=f"reward{_BAD}")

@@ -110,11 +110,11 @@ def humans_correlation(
     models = sides.columns[4:]
     human, rewards = sides[HUMAN].to_numpy(), sides.select(models).to_numpy().T
     rhos = spearman_intervals(human, rewards, rng, draws)
-    each = []
+    rows = []
     for model, reward, (rho, *interval) in zip(models, rewards, rhos, strict=True):
         tau = tau_b(human, reward)
-        each.append((items, prompt, model, rho, tau, sides.height, *interval))
-    return CORRELATION.frame(each)
+        rows.append((items, prompt, model, rho, tau, sides.height, *interval))
+    return CORRELATION.frame(rows)
 
 
 def humans_ranks(sides: pl.DataFrame) -> pl.DataFrame:
@@ -123,10 +123,10 @@ def humans_ranks(sides: pl.DataFrame) -> pl.DataFrame:
     Returns:
       item_id, item, matches, human_rank, and one column per model; sorted by item_id.
     """
-    named = sides.rename({HUMAN: "human_rank"})
-    return named.with_columns(
-        pl.Series(name, ranks.average_ranks(-named[name].to_numpy()), dtype=pl.Float64)
-        for name in named.columns[3:]
+    ranked = sides.rename({HUMAN: "human_rank"})
+    return ranked.with_columns(
+        pl.Series(name, ranks.average_ranks(-ranked[name].to_numpy()), dtype=pl.Float64)
+        for name in ranked.columns[3:]
     )
 
 
@@ -148,12 +148,12 @@ def humans_gap(
     quirk of the released code: the median runs over the models and the people. Only to reproduce
     the paper's Fig 5B.
     """
-    each = ranked.select(ranked.columns[4:]).to_numpy()
+    model_ranks = ranked.select(ranked.columns[4:]).to_numpy()
     human = ranked["human_rank"].to_numpy()
-    counted = np.column_stack([each, human]) if humans_in_median else each
+    counted = np.column_stack([model_ranks, human]) if humans_in_median else model_ranks
     median = np.median(counted, axis=1)
     intercept, slope = regression.line(median, human)
-    nearest = regression.nearest_residuals(each.T, human)
+    nearest = regression.nearest_residuals(model_ranks.T, human)
     numbers = {
         "human_rank": human,
         "model_rank": median,

@@ -208,18 +208,18 @@ class _Model:
         self, layer: int, after: Mapping[str, Order], pair: Pair, reference: Pair
     ) -> Iterator[Row]:
         """Rows of `frames`: the pair, and the reference."""
-        known = [each for each in (pair, reference) if set(each) <= set(after)]
+        known = [two for two in (pair, reference) if set(two) <= set(after)]
         orders = {(a, b): (after[a], after[b]) for a, b in known}
-        taus = {each: _tau(*both, self.stems, self.layers) for each, both in orders.items()}
+        taus = {two: _tau(*of_two, self.stems, self.layers) for two, of_two in orders.items()}
         size, count = len(self.stems), int(self.stems.max()) + 1
-        for each in known:
+        for prompts in known:
             other = (math.nan,) * 5
-            if each == pair and reference in known and pair != reference:
+            if prompts == pair and reference in known and pair != reference:
                 gap = taus[reference].value - taus[pair].value
                 points = pair_influence(*orders[reference]) - pair_influence(*orders[pair])
                 tested = clustered(gap, points, self.stems, LEAST_CLUSTERS, 2)
                 other = (taus[reference].value, *tested)
-            yield (self.slug, *each, layer, self.layers, size, count, *taus[each][:3], *other)
+            yield (self.slug, *prompts, layer, self.layers, size, count, *taus[prompts][:3], *other)
 
 
 def milestones(order: pl.DataFrame, frames: pl.DataFrame | None) -> pl.DataFrame:

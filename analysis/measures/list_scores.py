@@ -36,15 +36,15 @@ class ListScores:
     def questions(self) -> Iterator[tuple[str, str, Array]]:
         """Name, framing and the prompts (indices) of each question."""
         names = self.prompts["question"].to_numpy()
-        each = self.prompts.select("question", "framing").unique(maintain_order=True)
-        for question, framing in each.iter_rows():
+        distinct = self.prompts.select("question", "framing").unique(maintain_order=True)
+        for question, framing in distinct.iter_rows():
             yield question, framing, np.flatnonzero(names == question)
 
     def parts(self) -> Iterator[tuple[str, str, Array]]:
         """The questions; of several, then the framings, and all prompts as `ALL`."""
-        each = [*self.questions()]
-        yield from each
-        if len(each) > 1:
+        by_question = [*self.questions()]
+        yield from by_question
+        if len(by_question) > 1:
             yield from self.framings()
             yield ALL, "", np.arange(self.prompts.height)
 
@@ -53,9 +53,9 @@ class ListScores:
 
         Unlike `parts`, no prompt is in two of them, and none holds opposite framings.
         """
-        each = [*self.questions()]
-        unframed = [part for part in each if not part[1]]
-        return [*self.framings(), *unframed] if len(each) > 1 else each
+        by_question = [*self.questions()]
+        unframed = [part for part in by_question if not part[1]]
+        return [*self.framings(), *unframed] if len(by_question) > 1 else by_question
 
     def framings(self) -> Iterator[tuple[str, str, Array]]:
         """Name, framing and the prompts (indices) of each framing that the prompts have."""

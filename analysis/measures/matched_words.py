@@ -93,11 +93,11 @@ def lexicon_matches(
 ) -> pl.DataFrame:
     """`matches` of a lexicon, with one row per model and rule that its results follow."""
     frames = []
-    for rule, said in RULES.items():
+    for rule, in_words in RULES.items():
         under = {m for (m, _), result in run.results.items() if trims(result, match_trim) == rule}
         chosen = [model for model in models if model in under]
         frames.append(
-            matches(run, chosen, partial(match, lexicon=lexicon, trim=rule), source, said)
+            matches(run, chosen, partial(match, lexicon=lexicon, trim=rule), source, in_words)
         )
     return pl.concat(frames)
 
@@ -105,7 +105,7 @@ def lexicon_matches(
 def rules_in_words(run: Run, match_trim: str) -> str:
     """Which rules the results of the run follow, as in the column `matching` of `matches`."""
     used = {trims(result, match_trim) for result in run.results.values()}
-    return " or ".join(said for rule, said in RULES.items() if rule in used)
+    return " or ".join(in_words for rule, in_words in RULES.items() if rule in used)
 
 
 def matches(

@@ -168,11 +168,11 @@ def pairs(scored: pl.DataFrame, every: bool = False) -> pl.DataFrame:
         chosen = chosen.filter(reward == low).group_by(keys, maintain_order=True).head(1)
         rejected = rejected.filter(reward == high).group_by(keys, maintain_order=True).head(1)
     rejected = rejected.select(*keys, "characters", "reward", "highest", rejected="reply")
-    both = chosen.join(
+    joined = chosen.join(
         rejected, on=keys, validate="1:m", maintain_order="left_right", suffix="_rejected"
     )
     margin = reward - pl.col("reward_rejected")
-    return both.select(
+    return joined.select(
         *("model", "row", "id", "prompt", pl.col("reply").alias("chosen"), "rejected"),
         *(pl.col("characters").alias("characters_chosen"), "characters_rejected"),
         *(margin.alias("margin"), (margin > 0).alias("right"), "spread", "highest", "labels"),
@@ -196,7 +196,7 @@ def between(name: str, judged: pl.DataFrame) -> pl.DataFrame:
         right, other = first["right"].to_numpy(), second["right"].to_numpy()
         share = paired_difference(right, other, dense_numbers(first["prompt"]))
         alone = int((right & ~other).sum()), int((other & ~right).sum())
-        signs = [np.sign(each["margin"].to_numpy()) for each in (first, second)]
+        signs = [np.sign(part["margin"].to_numpy()) for part in (first, second)]
         alike = float(np.mean(signs[0] == signs[1]))
         rows.append((a, b, name, first.height, *share[:3], *alone, alike))
     return BETWEEN.frame(rows)
@@ -275,11 +275,11 @@ def _sections(
         part = judged.filter(subset.is_in(list(weights)))
         if not part.height:
             continue
-        each = part.group_by(subset.filter(subset.is_in(list(weights))), maintain_order=True).agg(
-            n=pl.len(), right=pl.col("right").sum()
-        )
-        weight = np.array([weights[key] for key in each["subset"]], float)
-        n, right = each["n"].to_numpy(), each["right"].to_numpy()
+        by_subset = part.group_by(
+            subset.filter(subset.is_in(list(weights))), maintain_order=True
+        ).agg(n=pl.len(), right=pl.col("right").sum())
+        weight = np.array([weights[key] for key in by_subset["subset"]], float)
+        n, right = by_subset["n"].to_numpy(), by_subset["right"].to_numpy()
         smoothed = (right + 2) / (n + 4)  # Agresti and Coull: no variance of 0 at a share of 0 or 1
         accuracy = float(np.average(right / n, weights=weight))
         variance = float((weight**2 * smoothed * (1 - smoothed) / n).sum() / weight.sum() ** 2)
@@ -321,19 +321,19 @@ def _ties(part: pl.DataFrame) -> float:
     `ref:<n>` has one right reply, `tied:<n>` several to a like question: they must stand above all
     wrong ones, and by more than they differ among themselves. NaN where no question has both.
     """
-    each: dict[str, dict[str, tuple[float, float]]] = {"ref": {}, "tied": {}}
+    by_kind: dict[str, dict[str, tuple[float, float]]] = {"ref": {}, "tied": {}}
     for told, margin, spread in part.select("id", "margin", "spread").iter_rows():
         kind, _, number = (told or "").partition(":")
-        each.setdefault(kind, {})[number] = margin, spread
-    both = [number for number in each["ref"] if number in each["tied"]]
-    if not both:
+        by_kind.setdefault(kind, {})[number] = margin, spread
+    paired = [number for number in by_kind["ref"] if number in by_kind["tied"]]
+    if not paired:
         return math.nan
-    ref = np.array([each["ref"][number][0] for number in both])
-    tied, spread = np.array([each["tied"][number] for number in both]).T
+    ref = np.array([by_kind["ref"][number][0] for number in paired])
+    tied, spread = np.array([by_kind["tied"][number] for number in paired]).T
     least = np.minimum(ref, tied)
     with np.errstate(divide="ignore", invalid="ignore"):
         further = np.nan_to_num(np.tanh(least / spread - 1), nan=0.0)
-    right = [np.mean([m > 0 for m, _ in each[kind].values()]) for kind in ("ref", "tied")]
+    right = [np.mean([m > 0 for m, _ in by_kind[kind].values()]) for kind in ("ref", "tied")]
     preferred = np.mean(tied > spread) + np.mean(least > spread)
     return float(0.3 * sum(right) + 0.2 * preferred + 0.01 * further.mean())
 

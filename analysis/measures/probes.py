@@ -54,30 +54,32 @@ def effects(run: Run, name: str, models: Sequence[str] | None = None) -> pl.Data
     """
     scored = replies(run, name, models)
     judged = pairs(scored).select("model", "row", "prompt", "margin")
-    every = scored.select("model", "row", "side", before="reward")
-    several = every.filter(pl.len().over("model", "row", "side") > 1)
-    every = every.join(several, on="row", how="anti", maintain_order="left")
-    every = every.join(judged, on=["model", "row"], validate="m:1", maintain_order="left")
+    compared = scored.select("model", "row", "side", before="reward")
+    several = compared.filter(pl.len().over("model", "row", "side") > 1)
+    compared = compared.join(several, on="row", how="anti", maintain_order="left")
+    compared = compared.join(judged, on=["model", "row"], validate="m:1", maintain_order="left")
     edited = _edited(run, name)
-    every = edited.join(
-        every, on=["model", "row", "side"], how="inner", validate="m:1", maintain_order="left"
+    compared = edited.join(
+        compared, on=["model", "row", "side"], how="inner", validate="m:1", maintain_order="left"
     )
     tables = []
-    for (model,), rows in every.group_by("model", maintain_order=True):
+    for (model,), rows in compared.group_by("model", maintain_order=True):
         margins = np.abs(judged.filter(model=model)["margin"].to_numpy())
-        found = PROBES.frame((model, name, *row) for row in _rows(rows, float(np.median(margins))))
-        known = found.select("effect", "ci_low", "ci_high").fill_nan(0.0)
-        noise = np.abs(known.filter(found["kind"] == SHAM).to_numpy()).max(initial=0.0)
-        size, last = known["effect"].abs(), found["kind"] == EDIT
+        measured = PROBES.frame(
+            (model, name, *row) for row in _rows(rows, float(np.median(margins)))
+        )
+        known = measured.select("effect", "ci_low", "ci_high").fill_nan(0.0)
+        noise = np.abs(known.filter(measured["kind"] == SHAM).to_numpy()).max(initial=0.0)
+        size, last = known["effect"].abs(), measured["kind"] == EDIT
         beyond = (known["ci_low"] > noise) | (known["ci_high"] < -noise)
-        found = found.with_columns(beyond_noise=beyond)
-        tables.append(found.sort(last, size, descending=[False, True], maintain_order=True))
+        measured = measured.with_columns(beyond_noise=beyond)
+        tables.append(measured.sort(last, size, descending=[False, True], maintain_order=True))
     return PROBES.concat(tables)
 
 
-def _rows(every: pl.DataFrame, unit: float) -> Iterator[tuple[object, ...]]:
+def _rows(compared: pl.DataFrame, unit: float) -> Iterator[tuple[object, ...]]:
     """The columns of `PROBES` behind the list, but for `beyond_noise`; one row per probe."""
-    for (probe,), rows in every.group_by("probe", maintain_order=True):
+    for (probe,), rows in compared.group_by("probe", maintain_order=True):
         change = (rows["reward"] - rows["before"]).to_numpy() / (unit or math.nan)
         prompts, mean = dense_numbers(rows["prompt"]), float(change.mean())
         effect = clustered(mean, change - mean, prompts)

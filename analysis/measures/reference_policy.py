@@ -84,9 +84,9 @@ def vocabularies(run: Run, models: Sequence[str]) -> Iterator[Replies]:
         for at, group in groups.items():
             chosen = _form_of(run, prompt, [pair for pair in run.logprobs if tables[pair[0]] == at])
             if chosen is not None:
-                both = _tokens(run, prompt, group, *chosen)
+                known = _tokens(run, prompt, group, *chosen)
                 of = VOCABULARY if len(groups) == 1 else f"{VOCABULARY} of {chosen[0]}"
-                yield from _replies(of, prompt, group, *chosen, both)
+                yield from _replies(of, prompt, group, *chosen, known)
 
 
 def token_tables(run: Run, models: Sequence[str]) -> dict[str, int]:
@@ -119,8 +119,8 @@ def lists(run: Run, models: Sequence[str]) -> Iterator[Replies]:
         if chosen is not None and scored:
             rewards = run.item_scores(items, prompt, scored).drop("item")
             read = run.replies(items, *chosen).select("item_id", "item", "logprob")
-            both = read.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
-            yield from _replies(LIST + items, prompt, scored, *chosen, both)
+            known = read.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
+            yield from _replies(LIST + items, prompt, scored, *chosen, known)
 
 
 def without_reference(run: Run, models: Sequence[str]) -> list[str]:
@@ -149,27 +149,27 @@ def _tokens(
     run: Run, prompt: str, models: Sequence[str], reference: str, form: str
 ) -> pl.DataFrame:
     """token_id, token, logprob, and a column per model."""
-    both = run.next_tokens(reference, form).select("token_id", "token", "logprob")
+    known = run.next_tokens(reference, form).select("token_id", "token", "logprob")
     for model in models:
         columns = dict(zip(("token_id", model), run.rewards(model, prompt), strict=True))
         frame = pl.DataFrame(columns, schema={"token_id": pl.UInt32, model: pl.Float32})
-        both = both.join(frame, on="token_id", how="inner", validate="1:1")
-    return both.sort("token_id")
+        known = known.join(frame, on="token_id", how="inner", validate="1:1")
+    return known.sort("token_id")
 
 
 def _replies(
-    of: str, prompt: str, models: Sequence[str], reference: str, form: str, both: pl.DataFrame
+    of: str, prompt: str, models: Sequence[str], reference: str, form: str, known: pl.DataFrame
 ) -> Iterator[Replies]:
     """One `Replies`; none without two replies, or a model that tells them apart.
 
-    `both` has an id, a text, logprob, and a column per model.
+    `known` has an id, a text, logprob, and a column per model.
     """
-    if both.height < 2:
+    if known.height < 2:
         return
-    log_p = both["logprob"].to_numpy().astype(np.float64)
+    log_p = known["logprob"].to_numpy().astype(np.float64)
     normal = normalised(log_p)
     p = np.exp(normal)
-    rewards = both.select(models).to_numpy().T.astype(np.float64)
+    rewards = known.select(models).to_numpy().T.astype(np.float64)
     spread = np.sqrt((rewards - (rewards @ p)[:, None]) ** 2 @ p)
     differ = spread > 1e-9 * np.abs(rewards).max(axis=1)
     if differ.any():
@@ -178,8 +178,8 @@ def _replies(
             prompt=prompt,
             reference=reference,
             form=form,
-            ids=both[:, 0].to_numpy(),
-            texts=both[:, 1],
+            ids=known[:, 0].to_numpy(),
+            texts=known[:, 1],
             log_p=normal,
             covered=min(1.0, float(np.exp(log_p).sum())),
             models=tuple(np.array(models)[differ].tolist()),

@@ -74,16 +74,18 @@ def matching(before: Side, after: Side, chosen: Sequence[str] = ()) -> list[str]
         modes or poolings of two models; two forms of a prompt; other tokens.
     """
     _check_vocabularies(before, after)
-    both = [prompt for prompt in before.prompts if prompt in after.prompts]
+    shared = [prompt for prompt in before.prompts if prompt in after.prompts]
     for side in (before, after):
         missing = [prompt for prompt in chosen if prompt not in side.prompts]
-        alone = [prompt for prompt in side.prompts if prompt not in both] if not chosen else []
+        alone = [prompt for prompt in side.prompts if prompt not in shared] if not chosen else []
         if missing or alone:
             prompt = (missing or alone)[0]
-            said = f"{side.name} has no prompt" if missing else f"only {side.name} has"
-            allowed = f"--config.compared={','.join(both)}" if both else "runs that share a prompt"
-            raise AssayError(f"{said} {prompt!r}; allowed: {allowed}")
-    kept = [prompt for prompt in both if not chosen or prompt in chosen]
+            problem = f"{side.name} has no prompt" if missing else f"only {side.name} has"
+            allowed = (
+                f"--config.compared={','.join(shared)}" if shared else "runs that share a prompt"
+            )
+            raise AssayError(f"{problem} {prompt!r}; allowed: {allowed}")
+    kept = [prompt for prompt in shared if not chosen or prompt in chosen]
     for prompt in kept:
         _check_prompt(prompt, before, after)
     return kept
@@ -96,10 +98,10 @@ def left_out(run: Run) -> str:
     for side, table in tables.items():
         alone = table.filter(~np.isin(table["token_id"].to_numpy(), shared))
         if alone.height:
-            named = ", ".join(f"{i} {token!r}" for i, token in alone.head(3).iter_rows())
+            examples = ", ".join(f"{i} {token!r}" for i, token in alone.head(3).iter_rows())
             tokens = "1 token" if alone.height == 1 else f"{alone.height:,} tokens"
             more = ", …" if alone.height > 3 else ""
-            return f"left out: {tokens} that only {side} has ({named}{more})"
+            return f"left out: {tokens} that only {side} has ({examples}{more})"
     return ""
 
 
@@ -121,19 +123,21 @@ def differs_in(run: Run) -> str:
     The value before stands first. "" where all are the same, or one of the two models names none.
     """
     first, second = (run._records[side] for side in (BEFORE, AFTER))
-    one = one_model(first, second)
-    said = _unequal(_policy(first), _policy(second))
-    if one:
-        said += _unequal(first, second)  # URM's head
-        said += ["chat template"] * (first["vocab"] != second["vocab"])
+    same_model = one_model(first, second)
+    settings = _unequal(_policy(first), _policy(second))
+    if same_model:
+        settings += _unequal(first, second)  # URM's head
+        settings += ["chat template"] * (first["vocab"] != second["vocab"])
         converted = first["checkpoint_hash"] != second["checkpoint_hash"]
-        said += ["another setting of conversion, or another head"] * (converted and not said)
+        settings += ["another setting of conversion, or another head"] * (
+            converted and not settings
+        )
     for prompt in run.vocabulary_prompts:
         results = [to_json(run.results[side, prompt].identity) for side in (BEFORE, AFTER)]
-        said += _unequal(*({_POOLING: "last", **result} for result in results))
-    if said and not one:
-        said.insert(0, "model")
-    return ", ".join(dict.fromkeys(said))
+        settings += _unequal(*({_POOLING: "last", **result} for result in results))
+    if settings and not same_model:
+        settings.insert(0, "model")
+    return ", ".join(dict.fromkeys(settings))
 
 
 def shared_ids(run: Run) -> Array:
@@ -167,9 +171,9 @@ def two_models(
     }
     check_conversions({side: run._records[sides[side].slug] for side, run in runs.items()})
     kept = matching(sides[BEFORE], sides[AFTER], prompts)
-    named = {side: sides[side].slug for side in runs}
+    slugs = {side: sides[side].slug for side in runs}
     results = {
-        (side, prompt): dataclasses.replace(scored(run, named[side])[prompt], model=side)
+        (side, prompt): dataclasses.replace(scored(run, slugs[side])[prompt], model=side)
         for side, run in runs.items()
         for prompt in kept
     }
@@ -177,7 +181,7 @@ def two_models(
         before,
         folders=tuple(dict.fromkeys((*before.folders, *after.folders))),
         models={
-            side: {**run.models.get(named[side], {}), "slug": named[side]}
+            side: {**run.models.get(slugs[side], {}), "slug": slugs[side]}
             for side, run in runs.items()
         },
         prompts={prompt: sides[BEFORE].prompts[prompt].text for prompt in kept},
@@ -185,36 +189,38 @@ def two_models(
         items={},
         logprobs={},
         item_logprobs={},
-        conversations=_shared_lists(runs, named, {s: run.conversations for s, run in runs.items()}),
-        probes=_shared_lists(runs, named, {s: run.probes for s, run in runs.items()}),
+        conversations=_shared_lists(runs, slugs, {s: run.conversations for s, run in runs.items()}),
+        probes=_shared_lists(runs, slugs, {s: run.probes for s, run in runs.items()}),
         searches={},
-        _records={side: run._records[named[side]] for side, run in runs.items()},
+        _records={side: run._records[slugs[side]] for side, run in runs.items()},
         _runs={**before._runs, **after._runs},
-        _vocabularies={side: run._vocabularies[named[side]] for side, run in runs.items()},
+        _vocabularies={side: run._vocabularies[slugs[side]] for side, run in runs.items()},
         _cache=Cache(),
     )
 
 
 def _shared_lists(
     runs: Mapping[str, Run],
-    named: Mapping[str, str],
+    slugs: Mapping[str, str],
     scored: Mapping[str, Mapping[tuple[str, str], Result]],
 ) -> dict[tuple[str, str], Result]:
     """(list, side) -> result, of the lists that both models scored among what was `scored`.
 
     Raises AssayError for a list that two models read in two modes.
     """
-    one = one_model(*(run._records[named[side]] for side, run in runs.items()))
+    same_model = one_model(*(run._records[slugs[side]] for side, run in runs.items()))
     lists = {
-        side: {name: r for (name, model), r in results.items() if model == named[side]}
+        side: {name: r for (name, model), r in results.items() if model == slugs[side]}
         for side, results in scored.items()
     }
     shared = sorted(set(lists[BEFORE]) & set(lists[AFTER]))
     for name in shared:
         modes = {side: results[name].identity.mode for side, results in lists.items()}
-        if modes[BEFORE] != modes[AFTER] and not one:
-            said = " and ".join(f"--{side} with mode={mode!r}" for side, mode in modes.items())
-            raise AssayError(f"list {name!r}: scored by {said}; allowed: the same mode")
+        if modes[BEFORE] != modes[AFTER] and not same_model:
+            sides_and_modes = " and ".join(
+                f"--{side} with mode={mode!r}" for side, mode in modes.items()
+            )
+            raise AssayError(f"list {name!r}: scored by {sides_and_modes}; allowed: the same mode")
     return {
         (name, side): dataclasses.replace(results[name], model=side)
         for side, results in lists.items()
@@ -229,23 +235,23 @@ def scored(run: Run, model: str) -> dict[str, Result]:
     plain form too.
     """
     kinds = (run.logprobs, run.results)
-    every = {p: r for results in kinds for (m, p), r in results.items() if m == model}
-    plain = {prompt: prompt.removesuffix(CHAT) for prompt in every}
-    return {p if plain[p] in every else plain[p]: result for p, result in every.items()}
+    by_prompt = {p: r for results in kinds for (m, p), r in results.items() if m == model}
+    plain = {prompt: prompt.removesuffix(CHAT) for prompt in by_prompt}
+    return {p if plain[p] in by_prompt else plain[p]: result for p, result in by_prompt.items()}
 
 
 def _only(run: Run, slug: str, name: str) -> str:
     rewarding = dict.fromkeys(model for model, _ in run.results)
-    there = rewarding | dict.fromkeys(model for model, _ in run.logprobs)
+    known = rewarding | dict.fromkeys(model for model, _ in run.logprobs)
     if not slug and len(rewarding) == 1:  # beside the language models that it is made of
         return next(iter(rewarding))
-    if slug and there and slug not in there:
-        raise AssayError(f"{name}_model={slug!r}; allowed: {', '.join(there)}")
-    if not there or (not slug and len(there) != 1):
-        holds = f"holds {', '.join(there)}" if there else "holds no scores of a vocabulary"
-        allowed = f"name one by {name}_model" if there else "a run of assay sweep or logprobs"
+    if slug and known and slug not in known:
+        raise AssayError(f"{name}_model={slug!r}; allowed: {', '.join(known)}")
+    if not known or (not slug and len(known) != 1):
+        holds = f"holds {', '.join(known)}" if known else "holds no scores of a vocabulary"
+        allowed = f"name one by {name}_model" if known else "a run of assay sweep or logprobs"
         raise AssayError(f"{name}={run.folders[0]} {holds}; allowed: {allowed}")
-    return slug or next(iter(there))
+    return slug or next(iter(known))
 
 
 def _check_vocabularies(before: Side, after: Side) -> None:
@@ -283,27 +289,27 @@ def _unequal(first: Record, second: Record) -> list[str]:
 
 def _as_their_classes(first: Asked, second: Asked) -> bool:
     """Whether two models are read where the class of each reads, if only one's pad closes turns."""
-    kinds = {each.identity.pooling for each in (first, second)}
-    hashes = {each.identity.checkpoint_hash for each in (first, second)}
+    kinds = {asked.identity.pooling for asked in (first, second)}
+    hashes = {asked.identity.checkpoint_hash for asked in (first, second)}
     return len(hashes) > 1 and kinds <= {"last", "last_non_pad"}
 
 
 def _check_prompt(prompt: str, before: Side, after: Side) -> None:
     """Refuses two texts of a prompt, what `matching` says of reading it, and other tokens."""
     first, second = before.prompts[prompt], after.prompts[prompt]
-    one = one_model(before.record, after.record)
+    same_model = one_model(before.record, after.record)
     for key in (_MODE, _POOLING, _FORM):
-        both = [getattr(each.identity, key) for each in (first, second)]
-        if one and key != _FORM:  # the setting is what is compared
+        pair = [getattr(asked.identity, key) for asked in (first, second)]
+        if same_model and key != _FORM:  # the setting is what is compared
             continue
         if key == _POOLING and _as_their_classes(first, second):
             continue
-        if key == _FORM and "" in both:  # a reward model beside a pair of language models
+        if key == _FORM and "" in pair:  # a reward model beside a pair of language models
             continue
-        if first.kind == second.kind and both[0] != both[1]:
+        if first.kind == second.kind and pair[0] != pair[1]:
             raise AssayError(
-                f"prompt {prompt!r}: {before.name} was swept with {key}={both[0]!r}, {after.name} "
-                f"with {both[1]!r}; allowed: the same {key} (--config.{key}) of two models"
+                f"prompt {prompt!r}: {before.name} was swept with {key}={pair[0]!r}, {after.name} "
+                f"with {pair[1]!r}; allowed: the same {key} (--config.{key}) of two models"
             )
     if first.text != second.text:
         raise AssayError(
@@ -311,7 +317,7 @@ def _check_prompt(prompt: str, before: Side, after: Side) -> None:
             f"{after.name}; allowed: the same text"
         )
     shared = [i for i in before.tokens if i in after.tokens]
-    ids = [each.ids[np.isin(each.ids, shared)] for each in (first, second)]
+    ids = [asked.ids[np.isin(asked.ids, shared)] for asked in (first, second)]
     if not np.array_equal(ids[0], ids[1]):
         raise AssayError(
             f"prompt {prompt!r}: {before.name} and {after.name} scored other tokens; allowed: the "

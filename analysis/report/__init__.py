@@ -72,8 +72,10 @@ def write_report(
         # Packing is gzip and polars, which release the interpreter to the drawing.
         with ThreadPoolExecutor(1) as beside:
             packed = beside.submit(lambda: explorer.NOTHING if lede else _packed(study))
-            every = pictures(block for section in sections for block in section.blocks)
-            drawn = drawing.draw(every, folder / "figures", settings.formats, settings.figure_width)
+            all_pictures = pictures(block for section in sections for block in section.blocks)
+            drawn = drawing.draw(
+                all_pictures, folder / "figures", settings.formats, settings.figure_width
+            )
             progress("page")
             shared = {} if told or lede else page.cards(study, sections)
             html = page.render(study, sections, drawn, packed.result(), told, shared, lede)
@@ -86,8 +88,8 @@ def write_report(
 
 
 def _about(run: Run) -> dict[str, object]:
-    every = {**run.results, **run.appended}
-    results = {f"{m} × {p}": r.identity.short for (m, p), r in every.items()}
+    swept = {**run.results, **run.appended}
+    results = {f"{m} × {p}": r.identity.short for (m, p), r in swept.items()}
     return {"runs": [str(folder) for folder in run.folders], "identities": results}
 
 

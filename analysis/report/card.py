@@ -55,7 +55,7 @@ def shown(study: Study) -> list[tuple[str, Mapping[str, Any]]]:  # Any: see `fir
     ]
 
 
-def said(sections: Sequence[Section]) -> str:
+def first_sentence(sections: Sequence[Section]) -> str:
     """The first sentence that a chapter tells, or ""."""
     return next((s.findings[0].text for s in sections if s.findings), "")
 
@@ -93,7 +93,7 @@ def markdown(
         ("Noise", _noise(study.run, model, prompt)),
         *(("Length", text) for text in _lengths(study, model)),
         ("Conventions", _conventions(study.run, model, prompt)),
-        ("Findings", said(sections) or "none whose evidence holds"),
+        ("Findings", first_sentence(sections) or "none whose evidence holds"),
         ("Made with", CITATION),
     ]
     lines = [f"## Words that {_plain(_name(study, model))} rewards", "", "| | |", "|---|---|"]

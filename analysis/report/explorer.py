@@ -96,7 +96,7 @@ def pack(
     blobs: list[str] = []
     columns = _columns(blobs, run, by_model, of, kept)
     if kept is not None:
-        sets = [_of_kept(one, kept) for one in sets]
+        sets = [_of_kept(token_set, kept) for token_set in sets]
         inside = [np.isin(table_rows, kept) for table_rows in rows]
         vocabularies = [
             v.filter(pl.Series(keep)) for v, keep in zip(vocabularies, inside, strict=True)
@@ -118,7 +118,7 @@ def pack(
             {"id": prompt, "text": run.prompts[prompt], "short": short}
             for prompt, short in zip(prompts, shorts, strict=True)
         ],
-        "filters": [_filter(blobs, one) for one in sets if len(one.rows)],
+        "filters": [_filter(blobs, token_set) for token_set in sets if len(token_set.rows)],
         "vocabularies": [
             _vocabulary(blobs, *pair) for pair in zip(vocabularies, rows, strict=True)
         ],
@@ -167,7 +167,8 @@ def _kept(
     columns = chosen_tokens.columns_of(run, by_model)
     counts = len(by_model), len(run.vocabulary_prompts)
     standing = chosen_tokens.standing(columns, size, *counts)
-    lists = [one.rows for one in sets if len(one.rows) < size]  # every row has a script
+    # Every row has a script.
+    lists = [token_set.rows for token_set in sets if len(token_set.rows) < size]
     words = np.unique(np.concatenate(lists)) if lists else np.empty(0, np.uint32)
     pairs = sum(model in by_model for model, _ in run.results)
     return chosen_tokens.chosen(standing, words, max(int(_CHOSEN * limit) // pairs, 1))
@@ -178,8 +179,8 @@ def _columns(
 ) -> dict[tuple[str, str], dict[str, Any]]:  # Any: JSON
     """The column of each model and prompt that was scored; of the rows `kept`, or of all `size`."""
     models, prompts = list(by_model), list(run.vocabulary_prompts)
-    every = by_model.values()
-    held = [rows if kept is None else rows[np.isin(rows, kept)] for rows in every]
+    model_rows = by_model.values()
+    held = [rows if kept is None else rows[np.isin(rows, kept)] for rows in model_rows]
     columns = {}
     for at, which, scored_rows, percentile in chosen_tokens.columns_of(run, by_model):
         pair = models[at], prompts[which]
@@ -187,12 +188,12 @@ def _columns(
         dense = np.zeros(size, dtype=np.uint32)  # 0 where not scored
         dense[scored_rows] = places
         of = dense[held[at]]
-        there = np.zeros(2 * len(scored_rows) + 1, dtype=bool)  # which places
-        there[of] = True
-        there[0] = False
-        values = np.flatnonzero(there).astype(np.uint32)
+        occurring = np.zeros(2 * len(scored_rows) + 1, dtype=bool)  # which places
+        occurring[of] = True
+        occurring[0] = False
+        values = np.flatnonzero(occurring).astype(np.uint32)
         equal = np.bincount(places)[values].astype(np.uint32)
-        numbers = np.cumsum(there, dtype=np.uint32)[of]
+        numbers = np.cumsum(occurring, dtype=np.uint32)[of]
         column = {
             "scored": len(scored_rows),
             "values": _add(blobs, byte_planes(numbers)),
@@ -216,10 +217,10 @@ def _rewards(blobs: list[str], rewards: Array) -> dict[str, int]:
     return {"rewards": blob, "least": int(steps[0]), "decimals": decimals}
 
 
-def _of_kept(one: TokenSets, kept: Array) -> TokenSets:
-    inside = np.isin(one.rows, kept)
-    rows = np.searchsorted(kept, one.rows[inside]).astype(np.uint32)
-    return dataclasses.replace(one, rows=rows, of=one.of[inside])
+def _of_kept(token_set: TokenSets, kept: Array) -> TokenSets:
+    inside = np.isin(token_set.rows, kept)
+    rows = np.searchsorted(kept, token_set.rows[inside]).astype(np.uint32)
+    return dataclasses.replace(token_set, rows=rows, of=token_set.of[inside])
 
 
 def byte_planes(values: Array) -> bytes:
@@ -238,12 +239,12 @@ def _add(blobs: list[str], data: bytes) -> int:
     return len(blobs) - 1
 
 
-def _filter(blobs: list[str], one: TokenSets) -> dict[str, Any]:  # Any: JSON
+def _filter(blobs: list[str], token_set: TokenSets) -> dict[str, Any]:  # Any: JSON
     return {
-        "label": one.label,
-        "values": list(one.values),
-        "rows": _add(blobs, byte_planes(_steps(one.rows))),
-        "of": _add(blobs, byte_planes(one.of.astype(np.uint32))),
+        "label": token_set.label,
+        "values": list(token_set.values),
+        "rows": _add(blobs, byte_planes(_steps(token_set.rows))),
+        "of": _add(blobs, byte_planes(token_set.of.astype(np.uint32))),
     }
 
 

@@ -27,7 +27,7 @@ def of_run(folder: str, models: Collection[str], texts: Collection[str]) -> Mapp
     """`results` of a run: those of some models under prompts of some texts."""
     run = load(storage.path_of(folder), allow_incomplete=True)
     kinds = (run.results, run.items, run.logprobs, run.item_logprobs, run.appended)
-    every = [result for kind in kinds for result in kind.values()]
+    all_results = [result for kind in kinds for result in kind.values()]
     results = [
         {
             "path": str(result.folder),
@@ -40,7 +40,7 @@ def of_run(folder: str, models: Collection[str], texts: Collection[str]) -> Mapp
             **({"baseline": result.baseline} if result.reply_start else {}),
             **(_named(run, result) if result.kind == "scores" else {}),
         }
-        for result in every
+        for result in all_results
         if result.model in models and result.inputs["prompts"][result.prompt] in texts
     ]
     return {"results": results}
@@ -54,8 +54,8 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
     """
     run = load(storage.path_of(folder), finished_only=True)
     scored = pairs.replies(run, name)
-    judged, every = pairs.pairs(scored), pairs.pairs(scored, every=True)
-    margins = calibrated(run, name, every).fill_nan(None)
+    judged, all_pairs = pairs.pairs(scored), pairs.pairs(scored, every=True)
+    margins = calibrated(run, name, all_pairs).fill_nan(None)
     between = pairs.between(name, judged).select("model_a", "model_b", "alike").rows()
     judged = judged.filter(pl.col("model").is_in(list(models)))
     shares = pairs.accuracies(name, judged).filter(label=pairs.ALL)
@@ -64,13 +64,13 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
     results = list[Mapping[str, Any]]()
     for model in models:
         result = run.conversations[name, model]
-        found: dict[str, Any] = {"path": str(result.folder), "model": model, "list": name}
-        found |= {"self_check": result.self_check, "seconds": result.seconds}
+        facts: dict[str, Any] = {"path": str(result.folder), "model": model, "list": name}
+        facts |= {"self_check": result.self_check, "seconds": result.seconds}
         for share in shares.filter(model=model).to_dicts():
             ends = (share["ci_low"], share["ci_high"])
-            found |= {key: share[key] for key in ("accuracy", "margin", "ties")}
-            found["accuracy_95"] = ends if all(map(math.isfinite, ends)) else None
-            found |= {
+            facts |= {key: share[key] for key in ("accuracy", "margin", "ties")}
+            facts["accuracy_95"] = ends if all(map(math.isfinite, ends)) else None
+            facts |= {
                 "pairs": share["n"],
                 "agreement": {a if b == model else b: n for a, b, n in between if model in (a, b)},
                 **{
@@ -82,10 +82,10 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
                 "worst": worst.filter(model=model).drop("model").to_dicts(),
             }
         if edits is not None:
-            found["probes"] = (
+            facts["probes"] = (
                 edits.filter(model=model).drop("model", "list").fill_nan(None).to_dicts()
             )
-        results.append(found)
+        results.append(facts)
     return results
 
 
@@ -124,18 +124,20 @@ def probe_lines(run: str, name: str, models: Sequence[str]) -> list[str]:
     table = probes.effects(load(run, finished_only=True), name, models)
     lines = []
     for (model,), rows in table.group_by("model", maintain_order=True):
-        found = probes.sure(rows).head(_SHOWN).select("probe", "effect").iter_rows()
-        said = ", ".join(f"{probe} {effect:+.3g}" for probe, effect in found)
-        lines.append(f"{model}: effects of edits, in median margins: {said or 'none beyond noise'}")
+        strongest = probes.sure(rows).head(_SHOWN).select("probe", "effect").iter_rows()
+        effects = ", ".join(f"{probe} {effect:+.3g}" for probe, effect in strongest)
+        lines.append(
+            f"{model}: effects of edits, in median margins: {effects or 'none beyond noise'}"
+        )
     return lines
 
 
-def _lines(name: str, every: pl.DataFrame, models: Sequence[str]) -> Iterator[str]:
+def _lines(name: str, all_judged: pl.DataFrame, models: Sequence[str]) -> Iterator[str]:
     """Accuracy, mean margin and the worst pairs of each model, and how it differs from all others.
 
     None without pairs.
     """
-    judged = every.filter(pl.col("model").is_in(list(models)))
+    judged = all_judged.filter(pl.col("model").is_in(list(models)))
     if not judged.height:
         return
     shares = pairs.accuracies(name, judged)
@@ -155,9 +157,9 @@ def _lines(name: str, every: pl.DataFrame, models: Sequence[str]) -> Iterator[st
         yield "  worst margins (row: prompt | chosen | rejected)"
         for row in lowest.filter(model=model).iter_rows(named=True):
             texts = (row["question"], row["chosen"], row["rejected"])
-            said = " | ".join(display.plain(text, _CHARACTERS) for text in texts)
-            yield f"  {row['margin']:8.3g}  {row['row']}: {said}"
-    for row in pairs.between(name, every).iter_rows(named=True):
+            line = " | ".join(display.plain(text, _CHARACTERS) for text in texts)
+            yield f"  {row['margin']:8.3g}  {row['row']}: {line}"
+    for row in pairs.between(name, all_judged).iter_rows(named=True):
         if {*models} & {row["model_a"], row["model_b"]}:
             yield (
                 f"{row['model_a']} less {row['model_b']}: {row['difference']:+.1%} of "

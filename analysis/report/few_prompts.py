@@ -46,9 +46,9 @@ def limited(study: Study, prompts: Collection[str]) -> Study:
     """The study without what is of other prompts of vocabularies than `prompts`."""
     run = study.run
     swept = run.vocabulary_prompts
-    every = {p for p in run.prompts if p in swept or _base(p) in swept}
+    with_forms = {p for p in run.prompts if p in swept or _base(p) in swept}
     # A prompt's form for a language model stays with the prompt.
-    dropped = {p for p in every if p not in prompts and _base(p) not in prompts}
+    dropped = {p for p in with_forms if p not in prompts and _base(p) not in prompts}
     few = dataclasses.replace(
         run, results={pair: r for pair, r in run.results.items() if pair[1] not in dropped}
     )

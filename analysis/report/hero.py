@@ -108,11 +108,11 @@ def _words(study: Study, models: Sequence[str], prompt: str) -> pl.DataFrame:
         ordered.unique("word", keep="first", maintain_order=True).head(_WORDS)
         for ordered in (ranked, ranked.reverse())
     ]
-    both = pl.concat(
+    chosen = pl.concat(
         end.select("word", "token", top=pl.lit(top))
         for end, top in zip(ends, (True, False), strict=True)
     )
-    return both.unique("word", keep="none", maintain_order=True)
+    return chosen.unique("word", keep="none", maintain_order=True)
 
 
 def _shares(study: Study, model: str, prompt: str, ids: Array) -> tuple[Array, Array]:
@@ -126,11 +126,11 @@ def _lines(study: Study, model: str, words: pl.DataFrame, prompts: tuple[str, st
     tokens = study.run.vocabulary(model).filter(pl.col("token").is_in(words["token"].implode()))
     ids = dict(tokens.select("token", "token_id").collect().iter_rows())
     wanted = np.array([ids[token] for token in words["token"]], dtype=np.uint32)
-    both = [_shares(study, model, prompt, wanted) for prompt in prompts]
-    if not all(known.all() for _, known in both):
+    by_prompt = [_shares(study, model, prompt, wanted) for prompt in prompts]
+    if not all(known.all() for _, known in by_prompt):
         return []
     # Most of the words are at an end of their ranking, so that percentiles would fall on one point.
-    heights = [_GAP * (len(wanted) - ranking(shares).ranks) for shares, _ in both]
+    heights = [_GAP * (len(wanted) - ranking(shares).ranks) for shares, _ in by_prompt]
     names = [display.plain(token.strip()) for token in words["token"]]
     lines = zip(names, words["top"], *map(Array.tolist, heights), strict=True)
     return [Line(name, top, (first, second)) for name, top, first, second in lines]

@@ -21,7 +21,7 @@ def groups(sections: Sequence[Section]) -> list[dict[str, Any]]:
       For each group its anchor in the page (`id`), its heading (`title`), its `sections` with a
       figure or a table, and the others (`empty`).
     """
-    group_of = {one.id: group for group, _, inside in GROUPS for one in inside}
+    group_of = {chapter.id: group for group, _, inside in GROUPS for chapter in inside}
     group_of |= {s.analysis.id: OVER_STEPS for s in sections if s.analysis.id.startswith("steps")}
     made = []
     for id_, title, _ in GROUPS:
@@ -37,10 +37,10 @@ def by_reason(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
     Returns:
       The reason, one sentence or "", and the sections that give it; in page order.
     """
-    found: dict[str, list[Section]] = {}
+    of_reason: dict[str, list[Section]] = {}
     for section in sections:
-        found.setdefault(_reason(section), []).append(section)
-    return list(found.items())
+        of_reason.setdefault(_reason(section), []).append(section)
+    return list(of_reason.items())
 
 
 def headlines(sections: Sequence[Section]) -> list[tuple[Section, Finding]]:
@@ -75,17 +75,17 @@ def charts(section: Section, prompts: Sequence[str]) -> dict[str, Picture]:
     Returns:
       Prompt -> chart, or "" -> chart where it is of all prompts; empty without a figure.
     """
-    every = {picture.stem: picture for picture in pictures(section.blocks)}
+    by_stem = {picture.stem: picture for picture in pictures(section.blocks)}
     if section.findings and section.findings[0].picture:
-        return {"": every[section.findings[0].picture]}
-    stem = next(iter(every), "")
+        return {"": by_stem[section.findings[0].picture]}
+    stem = next(iter(by_stem), "")
     if not stem:
         return {}
     of = next((prompt for prompt in prompts if stem.endswith(f"_{prompt}")), None)
     if of is None:
-        return {"": every[stem]}
+        return {"": by_stem[stem]}
     base = stem.removesuffix(of)
-    return {prompt: every[base + prompt] for prompt in prompts if base + prompt in every}
+    return {prompt: by_stem[base + prompt] for prompt in prompts if base + prompt in by_stem}
 
 
 def question(block: Block, beside: Sequence[Block], prompts: Sequence[str]) -> str:

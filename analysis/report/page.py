@@ -105,7 +105,7 @@ def cards(study: Study, sections: Sequence[Section]) -> dict[str, card.Card]:
     if of_language_models(study.run) or not study.scored:
         return {}
     finding, picture = hero.story(study), template("card.svg.j2", {}, TEMPLATES)
-    sentence = f"{finding.text}." if finding else card.said(sections)
+    sentence = f"{finding.text}." if finding else card.first_sentence(sections)
     return {
         panel["model"]: card.made(
             picture.render(card.values(study, question, panel, sentence)),
@@ -192,10 +192,10 @@ def lede(study: Study) -> str:
 def _in_common(study: Study) -> list[str]:
     """What the scored models share, and what their names here leave out."""
     models = study.scored or study.models
-    said = in_common([study.run.models[m] for m in models], [study.infos.get(m) for m in models])
+    shared = in_common([study.run.models[m] for m in models], [study.infos.get(m) for m in models])
     full, short = study.described["nickname"][0], next(iter(study.names.values()))
     left = f"Their names leave out “{'…'.join(full.rsplit(short, 1))}”." if full != short else ""
-    return [sentence for sentence in (said, left) if sentence]
+    return [sentence for sentence in (shared, left) if sentence]
 
 
 def of_language_models(run: Run) -> bool:

@@ -163,9 +163,9 @@ def terminal_lines(verdict: Verdict) -> list[str]:
     keys, sides = ("name", "source"), verdict.sources.items()
     sources = [(side, *(str(source[key]) for key in keys)) for side, source in sides]
     table = [("", "limit on", "prompt", "measured", "allowed", "noise")]
-    for one in limits:
-        shown = [one[key] for key in ("on", "prompt", "measured", "allowed", "noise")]
-        table.append(("holds" if one["holds"] else "FAILS", *shown))
+    for limit in limits:
+        shown = [limit[key] for key in ("on", "prompt", "measured", "allowed", "noise")]
+        table.append(("holds" if limit["holds"] else "FAILS", *shown))
     words = [("moved most", "prompt", "percentile before", "after")]
     for word in verdict.moved_most():
         token = plain(word["token"].strip())
@@ -266,7 +266,7 @@ def _sources(run: Run) -> dict[str, dict[str, str | None]]:
 def _names(sources: Sequence[str], *longer: Sequence[str]) -> Sequence[str]:
     """The shortest ends of two paths that differ; of equal paths, the first of `longer` that do."""
     parts = [source.rstrip("/").split("/") for source in sources]
-    ends = [["/".join(each[-n:]) for each in parts] for n in range(1, max(map(len, parts)) + 1)]
+    ends = [["/".join(path[-n:]) for path in parts] for n in range(1, max(map(len, parts)) + 1)]
     return next((pair for pair in (*ends, *longer) if pair[0] != pair[1]), ends[0])
 
 

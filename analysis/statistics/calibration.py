@@ -58,12 +58,12 @@ def bins(margins: Array, clusters: Array) -> list[tuple[int, float, float, float
       Of each bin its pairs, its smallest and largest |margin|, the mean of sigmoid(|margin|), and
       the share of pairs that people chose as the model, in which a margin of 0 counts half.
     """
-    order, found = np.argsort(np.abs(margins), kind="stable"), []
+    order, rows = np.argsort(np.abs(margins), kind="stable"), []
     for at in np.array_split(order, min(BINS, max(len(order) // LEAST, 1))):
         size, right = np.abs(margins[at]), (np.sign(margins[at]) + 1) / 2
         share = clustered_share(right, np.unique(clusters[at], return_inverse=True)[1])
-        found.append((len(at), float(size[0]), float(size[-1]), float(expit(size).mean()), share))
-    return found
+        rows.append((len(at), float(size[0]), float(size[-1]), float(expit(size).mean()), share))
+    return rows
 
 
 def calibration_error(margins: Array, clusters: Array) -> tuple[float, float]:
@@ -71,8 +71,8 @@ def calibration_error(margins: Array, clusters: Array) -> tuple[float, float]:
 
     That is, its mean for margins that are right, of independent pairs: normal, sd sqrt(p(1−p)/n).
     """
-    found = bins(margins, clusters)
-    n, said = np.array([(one[0], one[3]) for one in found]).T
-    gaps = np.abs([one[4].value for one in found] - said)
-    chance = np.sqrt(2 / math.pi * said * (1 - said) / n)
+    rows = bins(margins, clusters)
+    n, confidence = np.array([(row[0], row[3]) for row in rows]).T
+    gaps = np.abs([row[4].value for row in rows] - confidence)
+    chance = np.sqrt(2 / math.pi * confidence * (1 - confidence) / n)
     return float(np.average(gaps, weights=n)), float(np.average(chance, weights=n))

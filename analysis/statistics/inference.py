@@ -1,4 +1,4 @@
-"""Errors of means whose observations come in clusters, Student's t, the median, and q."""
+"""Errors of means whose observations come in clusters, Student's t, and q."""
 
 import functools
 import math
@@ -200,23 +200,6 @@ def wilson(share: float, square: float) -> Estimate:
     # At 0 and 1 an end is the share itself, but for rounding.
     low, high = min(share, centre - half), max(share, centre + half)
     return Estimate(share, max(0.0, low), min(1.0, high))
-
-
-# --- The median ----------------------------------------------------------------------------------
-
-
-def median_interval(x: Array) -> Estimate:
-    """The median of `x` [N] with an interval that holds it in at least 95 % of samples, without p.
-
-    Both ends are values of the sample, chosen by the binomial distribution, so that nothing is
-    assumed of the shape. They are NaN for fewer than six values: their extremes hold it less often.
-    """
-    median = float(np.median(x))
-    if len(x) < 6:
-        return Estimate(median)
-    test = scipy.stats.quantile_test(np.asarray(x, np.float64), p=0.5)
-    low, high = test.confidence_interval(0.95)
-    return Estimate(median, float(low), float(high))
 
 
 # --- Correction for many tests: the false discovery rate -----------------------------------------

@@ -97,8 +97,8 @@ def tau_of(a: Ranking, b: Ranking) -> float:
     pairs = size * (size - 1) // 2
     if size < 2 or pairs in (a.ties, b.ties):
         return math.nan
-    there = b.ranks[a.order].astype(np.int64)
-    discordant = 0 if a is b else int(_kendall_dis(a.ascending, there))
+    ranks_by_a = b.ranks[a.order].astype(np.int64)
+    discordant = 0 if a is b else int(_kendall_dis(a.ascending, ranks_by_a))
     difference = pairs - a.ties - b.ties + _common_ties(a, b) - 2 * discordant
     tau = difference / math.sqrt(pairs - a.ties) / math.sqrt(pairs - b.ties)
     return max(-1.0, min(1.0, tau))
@@ -123,8 +123,8 @@ def _common_ties(a: Ranking, b: Ranking) -> int:
     if a is b:
         return a.ties
     places = min(a.tied, b.tied, key=len)
-    both = a.ranks[places].astype(np.int64) * (len(b.ranks) + 1) + b.ranks[places]
-    return pairs_of_equals(np.unique(both, return_counts=True)[1])
+    joint = a.ranks[places].astype(np.int64) * (len(b.ranks) + 1) + b.ranks[places]
+    return pairs_of_equals(np.unique(joint, return_counts=True)[1])
 
 
 # --- Intervals of Kendall's tau-b: of two orders, and of weighted sums over many orders ----------
@@ -231,8 +231,8 @@ def contributions(x: Array, weights: Array) -> Array:
         for c, weight in enumerate(scaled):
             product = (weight @ flat) * flat
             rows[c] += product.sum(axis=1, dtype=np.float64)
-            each = product.sum(axis=0).reshape(block.shape[1:])
-            sums[c, at] = each.sum(axis=1, dtype=np.float64)
+            of_block = product.sum(axis=0).reshape(block.shape[1:])
+            sums[c, at] = of_block.sum(axis=1, dtype=np.float64)
     ties = np.divide(untied, totals, out=np.zeros(x.shape), where=totals > 0)
     each_thing: Array = sums - rows @ (ties - ties.mean(axis=1, keepdims=True))
     return each_thing

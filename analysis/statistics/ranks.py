@@ -171,7 +171,7 @@ def extremes(x: Array, count: int, highest: bool) -> Array:
 
 def end_overlap(x: Array, y: Array, count: int, highest: bool) -> int:
     """How many of the `count` highest (or lowest) of `x` [N] are among those of `y` [N]."""
-    ends = [extremes(each, count, highest) for each in (x, y)]
+    ends = [extremes(values, count, highest) for values in (x, y)]
     return len(np.intersect1d(ends[0], ends[1]))
 
 

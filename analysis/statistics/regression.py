@@ -60,11 +60,6 @@ def ols(y: Array, x: Array, groups: Array) -> Fit:
     return Fit(value, value - half, value + half, p, stderr, n)
 
 
-def coefficients(y: Array, x: Array, groups: Array) -> Array:
-    """The coefficients of `ols` alone; float64 [K + 1]."""
-    return _solved(np.asarray(y, dtype=np.float64), _design(x), groups)[0]
-
-
 def _design(x: Array) -> Array:
     return np.column_stack([np.ones(len(x)), np.asarray(x, dtype=np.float64)])
 
@@ -188,7 +183,7 @@ def largest_by_chance(
         return np.empty(0)
     centred = models - models.mean(axis=1, keepdims=True)
     drawn = people_by_chance(models, people, bands, rng, draws)
-    return np.array([np.abs(_nearest(centred, one)).max() for one in drawn])
+    return np.array([np.abs(_nearest(centred, ranks_by_chance)).max() for ranks_by_chance in drawn])
 
 
 def people_by_chance(

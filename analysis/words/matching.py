@@ -25,8 +25,8 @@ def match(vocabulary: pl.DataFrame, lexicon: pl.DataFrame, trim: bool) -> pl.Dat
       token_id, token, word and the lexicon's columns, sorted by token_id.
     """
     text = pl.col("token").str.strip_chars() if trim else pl.col("token")
-    named = vocabulary.select("token_id", "token", word=text.str.to_lowercase())
-    return named.join(lexicon, on="word", how="inner", validate="m:1").sort("token_id")
+    forms = vocabulary.select("token_id", "token", word=text.str.to_lowercase())
+    return forms.join(lexicon, on="word", how="inner", validate="m:1").sort("token_id")
 
 
 def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
@@ -38,7 +38,7 @@ def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
       token_id, token, the columns of `terms`; sorted by token_id.
     """
     stripped = pl.col("token").str.strip_chars()
-    named = vocabulary.select(
+    forms = vocabulary.select(
         "token_id", "token", exact=stripped, folded=stripped.str.to_lowercase()
     ).filter(pl.col("folded") != "")
     capital = pl.col("word") != pl.col("word").str.to_lowercase()
@@ -47,10 +47,10 @@ def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     cased = cased.with_columns(folded=pl.col("word").str.to_lowercase()).unique(
         "folded", keep="first", maintain_order=True
     )
-    with_capital = named.filter(pl.col("exact").str.slice(0, 1) != pl.col("folded").str.slice(0, 1))
+    with_capital = forms.filter(pl.col("exact").str.slice(0, 1) != pl.col("folded").str.slice(0, 1))
     first = with_capital.join(cased, on="folded", how="inner", validate="m:1")
     plain = terms.filter(~capital)
-    rest = named.filter(~pl.col("token_id").is_in(first["token_id"].implode()))
+    rest = forms.filter(~pl.col("token_id").is_in(first["token_id"].implode()))
     second = rest.join(plain, left_on="folded", right_on="word", how="inner", validate="m:1")
     second = second.with_columns(word="folded")
     columns = ["token_id", "token", *terms.columns]
@@ -95,8 +95,8 @@ def kinds(
     if graded is not None:
         graded = graded.filter(pl.col("value") != 0).sort(pl.col("value") < 0, maintain_order=True)
         side = pl.when(pl.col("value") > 0).then(pl.lit("positive")).otherwise(pl.lit("negative"))
-        named = {"list": pl.lit("AFINN"), "words": side + " words"}
-        frames.insert(0, graded.select("token_id", **named, stem=stems(graded["word"])))
+        labels = {"list": pl.lit("AFINN"), "words": side + " words"}
+        frames.insert(0, graded.select("token_id", **labels, stem=stems(graded["word"])))
     return pl.concat(
         [frame.select(pl.col(k).cast(t) for k, t in KINDS.items()) for frame in frames]
     )

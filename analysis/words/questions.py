@@ -61,12 +61,12 @@ def questions(prompts: Mapping[str, str], path: str = "") -> pl.DataFrame:
       LexiconError: `path` is no such file, or names a prompt twice, or another framing,
         or gives a question two framings.
     """
-    named = _named(path) if path else {}
+    from_file = _named(path) if path else {}
     rows = []
     for prompt, text in prompts.items():
         quality, wording = _asked(text)
-        if prompt in named:
-            question, framing = named[prompt]
+        if prompt in from_file:
+            question, framing = from_file[prompt]
         elif quality:
             question, framing = quality, QUALITIES[quality]
         else:

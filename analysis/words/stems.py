@@ -58,8 +58,8 @@ def stem(word: str) -> str:
 def stems(words: pl.Series) -> pl.Series:
     """The stem of each word."""
     distinct = words.unique()
-    each = [stem(word) for word in distinct.to_list()]
-    return words.replace_strict(distinct, each, return_dtype=pl.String)
+    stemmed = [stem(word) for word in distinct.to_list()]
+    return words.replace_strict(distinct, stemmed, return_dtype=pl.String)
 
 
 def stem_numbers(tokens: pl.Series) -> npt.NDArray[np.int64]:

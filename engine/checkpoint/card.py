@@ -113,14 +113,14 @@ class Card:
 
         Of an adapter also the hashes of its files and of those of its base.
         """
-        said: dict[str, Any] = {"checkpoint_hash": self.checkpoint_hash}
+        entries: dict[str, Any] = {"checkpoint_hash": self.checkpoint_hash}
         if self.policy.date:
-            said["date"] = self.policy.date
+            entries["date"] = self.policy.date
         if self.policy.template_vars:
-            said["template_vars"] = dict(self.policy.template_vars)
+            entries["template_vars"] = dict(self.policy.template_vars)
         if self.base:
-            said |= {"adapter": _sha256(self.files), "base": _sha256(self.base["files"])}
-        return said
+            entries |= {"adapter": _sha256(self.files), "base": _sha256(self.base["files"])}
+        return entries
 
     @functools.cached_property
     def decoder_hash(self) -> str:

@@ -320,9 +320,9 @@ def head_name(key: str, head: str = "") -> str:
 
     `head` is a name of the head that config.json states, beside `HEAD_NAMES`.
     """
-    named = "|".join(map(re.escape, (head or "score", *HEAD_NAMES)))
+    alternatives = "|".join(map(re.escape, (head or "score", *HEAD_NAMES)))
     key = re.sub(r"^embed_out\.", "lm_head.", key)  # of GPT-NeoX
-    return re.sub(rf"^({named})\.", "score.", key)
+    return re.sub(rf"^({alternatives})\.", "score.", key)
 
 
 def canonical_names(keys: Iterable[str], head: str = "") -> dict[str, str]:

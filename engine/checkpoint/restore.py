@@ -48,13 +48,13 @@ def parameters(config: NetworkConfig, head: HeadConfig | OutputConfig) -> dict[s
     Those of the layers are those of one stack, of all layers that have them.
     """
     params = _abstract(config, [head], jnp.dtype("float32"), platform="tpu")[1]
-    found: dict[str, Parameter] = {}
+    by_name: dict[str, Parameter] = {}
     for path, p in nnx.to_flat_state(params):
         name, shape = _name(path), tuple(p.shape)
-        if name in found:  # layers of two kinds have a stack each
-            shape = (found[name].shape[0] + shape[0], *shape[1:])
-        found[name] = Parameter(shape, p.get_metadata()["axes"])
-    return found
+        if name in by_name:  # layers of two kinds have a stack each
+            shape = (by_name[name].shape[0] + shape[0], *shape[1:])
+        by_name[name] = Parameter(shape, p.get_metadata()["axes"])
+    return by_name
 
 
 def axis_sizes(config: NetworkConfig, head: HeadConfig | OutputConfig) -> dict[str, int]:

@@ -269,12 +269,12 @@ def _deltas(
     model_type: object,
 ) -> dict[str, Delta]:
     """Tensor -> what is added to it; raises AssayError where names or shapes do not fit."""
-    found: dict[str, dict[str, re.Match[str]]] = {}
+    pairs: dict[str, dict[str, re.Match[str]]] = {}
     for part in parts:
         if not part["module"].startswith("lm_head"):  # which no reward is read from
-            found.setdefault(part["module"], {})[part["part"]] = part
+            pairs.setdefault(part["module"], {})[part["part"]] = part
     deltas = {}
-    for module, pair in found.items():
+    for module, pair in pairs.items():
         key = f"{module}.weight"
         if key not in tensors or not key.startswith("model."):
             raise AssayError(f"{WEIGHTS}: LoRA of {module!r}, which is no module of the base")
@@ -304,6 +304,6 @@ def _number(config: Json, name: str, patterns: str, module: str) -> float:
     Without one it is that of `name`, which is 8 in peft if the file does not say it.
     """
     given = (config.get(patterns) or {}).items()
-    found = (value for key, value in given if re.match(rf"(.*\.)?({key})$", module))
-    number: float = next(found, config.get(name, 8))
+    matching = (value for key, value in given if re.match(rf"(.*\.)?({key})$", module))
+    number: float = next(matching, config.get(name, 8))
     return number

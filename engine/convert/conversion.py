@@ -65,7 +65,7 @@ def convert_model(
     *,
     slug: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    note: Callable[[str], object] = lambda said: None,
+    note: Callable[[str], object] = lambda line: None,
     **how: Any,  # of several types
 ) -> Checkpoint:
     """Converts a reward model or a causal language model; writes the whole checkpoint or nothing.
@@ -216,10 +216,10 @@ def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
     if source.base is None:
         if merge_dtype != "auto":
             raise AssayError(f"merge_dtype={merge_dtype!r}; allowed without an adapter: 'auto'")
-        named = hf.get("value_head_prefix")
+        prefix = hf.get("value_head_prefix")
         names = encoder_layouts.encoder_names if is_encoder(hf) else layouts.canonical_names
         return TensorFiles.open(
-            source.folder, named if isinstance(named, str) else "", rename=names
+            source.folder, prefix if isinstance(prefix, str) else "", rename=names
         )
     if is_encoder(hf):
         raise AssayError(
@@ -327,6 +327,6 @@ def _experts(rule: layouts.Rule, conversion: Conversion) -> np.ndarray:
     files, keys = conversion.files, layouts.expert_keys(rule.key, conversion.decoder)
     shape = layouts.file_shape(rule, conversion.decoder.sizes)
     stack = np.empty((len(keys), *shape), np.result_type(*(files.tensors[k].dtype for k in keys)))
-    for place, one in zip(stack, keys, strict=True):
-        place[...] = files.read(one)
+    for place, key in zip(stack, keys, strict=True):
+        place[...] = files.read(key)
     return stack

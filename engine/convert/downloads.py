@@ -105,8 +105,8 @@ def _reason(error: Exception, source: str, revision: str | None) -> str:
             if isinstance(cause, kind):
                 return line
         cause = cause.__cause__ or cause.__context__
-    said = _QUERY.sub("", " ".join(str(error).split()))[:300]
+    reason = _QUERY.sub("", " ".join(str(error).split()))[:300]
     return (
-        f"the download failed ({type(error).__name__}: {said}); run it again later, complete files "
-        "are kept"
+        f"the download failed ({type(error).__name__}: {reason}); run it again later, complete "
+        "files are kept"
     )

@@ -139,25 +139,25 @@ def output_config(hf: Json, decoder: NetworkConfig) -> OutputConfig:
 def architecture(hf: Json) -> str:
     """The class name in `architectures`, which must be known."""
     listed = hf.get("architectures")
-    named = listed[0] if isinstance(listed, list) and len(listed) == 1 else listed
+    name = listed[0] if isinstance(listed, list) and len(listed) == 1 else listed
     known = ARCHITECTURES | LANGUAGE_MODELS | hf_encoders.ENCODERS
-    if not isinstance(named, str) or named not in known:
-        [nearest] = difflib.get_close_matches(str(named), known, 1, cutoff=0)
+    if not isinstance(name, str) or name not in known:
+        [nearest] = difflib.get_close_matches(str(name), known, 1, cutoff=0)
         raise AssayError(
-            f"config.json: unknown architecture {short(named)}; the nearest that is read: "
+            f"config.json: unknown architecture {short(name)}; the nearest that is read: "
             f"{nearest!r}; families: {', '.join(FAMILIES | hf_encoders.FAMILIES)}; heads and what "
             "is not read: docs/your-own-model.md"
         )
-    return named
+    return name
 
 
 def _family(hf: Json) -> Family:
-    named = architecture(hf)
-    family, model_type = (ARCHITECTURES | LANGUAGE_MODELS)[named], hf.get("model_type")
+    name = architecture(hf)
+    family, model_type = (ARCHITECTURES | LANGUAGE_MODELS)[name], hf.get("model_type")
     allowed = FAMILIES if family == "*" else (family,)
     if not isinstance(model_type, str) or model_type not in allowed:
         raise AssayError(
-            f"config.json: model_type={model_type!r} under {named}; "
+            f"config.json: model_type={model_type!r} under {name}; "
             f"allowed: {', '.join(map(repr, allowed))}"
         )
     return FAMILIES[model_type]
@@ -195,8 +195,8 @@ def _rope(hf: Json, default_theta: float) -> Rope:
         positive({"rope_theta": theta}, "rope_theta") for theta in stated if theta is not None
     }
     if len(thetas) > 1:
-        both = " and ".join(sorted(map(str, thetas)))
-        raise AssayError(f"config.json: rope_theta is both {both}")
+        values = " and ".join(sorted(map(str, thetas)))
+        raise AssayError(f"config.json: rope_theta is both {values}")
     theta = thetas.pop() if thetas else default_theta
     ropes = [_scaled(theta, value, hf) for value in given.values()] or [Rope(theta=theta)]
     if ropes[0] != ropes[-1]:
@@ -210,7 +210,7 @@ def _rope(hf: Json, default_theta: float) -> Rope:
 def _rotary_size(hf: Json, family: Family, head_size: int) -> int | None:
     """How many dimensions of each head are rotated; None: all of them."""
     given = [hf.get(name) or {} for name in ("rope_parameters", "rope_scaling")]
-    by_kind = [value for one in given for value in one.values() if isinstance(value, Mapping)]
+    by_kind = [value for rope in given for value in rope.values() if isinstance(value, Mapping)]
     places = [hf, *given, *by_kind]
     factors = {
         positive(place, name)
@@ -257,8 +257,8 @@ def _scaled(theta: float, rope: Json, hf: Json) -> Rope:
             "allowed: 'default', 'dynamic', 'linear', 'llama3', 'longrope', 'yarn'"
         )
     if kind == "yarn":
-        said = {n: v for n, v in given.items() if v is not None and (n, v) != ("truncate", True)}
-        given = _YARN | said
+        stated = {n: v for n, v in given.items() if v is not None and (n, v) != ("truncate", True)}
+        given = _YARN | stated
         equal = bool(given.get("mscale")) and given["mscale"] == given.get("mscale_all_dim")
         if equal:  # the attention factor is their quotient
             del given["mscale"], given["mscale_all_dim"]

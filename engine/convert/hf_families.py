@@ -175,7 +175,7 @@ def _qwen3_5(hf: Json) -> Fields:
         "qk_norm": True,
         "attention_gate": True,
         "delta_layers": tuple(kinds[kind] for kind in layers),
-        **{field: integer(hf, *named) for field, named in _DELTA.items()},
+        **{field: integer(hf, *attribute) for field, attribute in _DELTA.items()},
     }
 
 
@@ -242,7 +242,7 @@ def _smollm3(hf: Json) -> Fields:
             f"config.json: layer_types={short(kinds)}; allowed: 'full_attention' for every layer"
         )
     # The list may be longer than the model.
-    return {"no_rope_layers": tuple(not one for one in rotates[: len(layers)])}
+    return {"no_rope_layers": tuple(not rotated for rotated in rotates[: len(layers)])}
 
 
 def _gemma3(hf: Json) -> Fields:

@@ -131,15 +131,15 @@ def _base_of(opened: Source, base: str) -> Source:
     if opened.revision is None and own and not os.path.isdir(own):
         places = [os.path.normpath(opened.folder / up / own) for up in ("", "..")]
         own = next(filter(os.path.isdir, places), own)
-    named, revision = base or own, None
-    if not os.path.isdir(named):
-        named, _, revision = named.partition("@")
-        if named == own.partition("@")[0]:
+    name, revision = base or own, None
+    if not os.path.isdir(name):
+        name, _, revision = name.partition("@")
+        if name == own.partition("@")[0]:
             revision = revision or config.get("revision")
     with prefixed(f"{opened.name}: its base (--base or --config.base names another)"):
-        of_base = _open(named, revision or None)
+        of_base = _open(name, revision or None)
     if safetensors.is_adapter(of_base.names):
-        raise AssayError(f"{opened.name}: its base {named} is an adapter too; merge that one first")
+        raise AssayError(f"{opened.name}: its base {name} is an adapter too; merge that one first")
     return of_base
 
 

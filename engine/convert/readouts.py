@@ -117,15 +117,15 @@ def _layers(
     else:
         kind, computed = "objectives", {"weight": weight, "bias": bias, "mixture": mixture}
     objectives = names if kind == "objectives" else ()
-    said = _in_words(mixture, _labels(hf, len(names))) if len(names) > 1 else ""
+    formula = _in_words(mixture, _labels(hf, len(names))) if len(names) > 1 else ""
     return HeadPlan(
         config=_head_config(decoder, kind=kind, hidden=hidden, objectives=objectives),
         rules=tuple(rule for rule in rules if not rule.key.startswith(f"{last}.")),
         computed={f"readout.head.{name}": np.asarray(v) for name, v in computed.items()},
         extra={f"{last}.weight", f"{last}.bias"} & set(files.tensors),
-        reward=said,
+        reward=formula,
         notes=(
-            *(f"the reward is {said}",) * bool(said),
+            *(f"the reward is {formula}",) * bool(formula),
             *("rewards are normalised: normalize_reward",) * bool(hf.get("normalize_reward")),
         ),
     )
@@ -191,8 +191,8 @@ def _mixture(reward: str, names: Sequence[str], labels: Sequence[str]) -> np.nda
 
 def _parts(reward: str) -> list[str]:
     """What `reward` names: one row or token, or the two of a difference; quotes hold one."""
-    found = _DIFFERENCE.fullmatch(reward)
-    return [part for part in found.groups() if part is not None] if found else [reward]
+    match = _DIFFERENCE.fullmatch(reward)
+    return [part for part in match.groups() if part is not None] if match else [reward]
 
 
 def _in_words(mixture: np.ndarray, labels: Sequence[str]) -> str:
@@ -239,15 +239,15 @@ def _language(
     if len(set(ids)) < len(ids):
         raise AssayError(f"reward={reward!r}; allowed: one token, or two, as 'yes - no'")
     rows = files.read(key)[ids].astype(np.float32)
-    named = [f"{tokenizer.convert_ids_to_tokens(i)!r} (token id {i})" for i in ids]
-    said = f"the logit of {' minus that of '.join(named)}"
+    tokens = [f"{tokenizer.convert_ids_to_tokens(i)!r} (token id {i})" for i in ids]
+    formula = f"the logit of {' minus that of '.join(tokens)}"
     return HeadPlan(
         config=_head_config(decoder, kind="linear"),
         rules=norm,
         computed={"readout.head.weight": rows[0] - rows[1] if len(ids) > 1 else rows[0]},
         extra={*plan.extra, *(() if config.tied else (key,))},
-        reward=said,
-        notes=(f"the reward is {said}",),
+        reward=formula,
+        notes=(f"the reward is {formula}",),
     )
 
 

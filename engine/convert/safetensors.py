@@ -149,9 +149,9 @@ def check_whole(folder: Path) -> None:
     adapter = is_adapter(names)
     read_json(folder / (ADAPTER if adapter else "config.json"))
     files = ["adapter_model.safetensors"] if adapter else weight_files(folder, names)
-    there = {key for name in files for key, _, _ in _header(folder, name)}
+    present = {key for name in files for key, _, _ in _header(folder, name)}
     listed = read_json(folder / INDEX)["weight_map"] if INDEX in names else ()
-    if missing := sorted(set(listed) - there):
+    if missing := sorted(set(listed) - present):
         raise AssayError(f"{folder}: no tensor {missing[0]!r}, which {INDEX} names")
 
 

@@ -37,9 +37,9 @@ def choose(tokenizer: PreTrainedTokenizerBase, given: str, default: str = "") ->
         tokenizer.chat_template = default
         return
     templates = tokenizer.chat_template
-    named = templates if isinstance(templates, dict) else {}
-    if given in named:
-        tokenizer.chat_template = named[given]
+    by_name = templates if isinstance(templates, dict) else {}
+    if given in by_name:
+        tokenizer.chat_template = by_name[given]
     elif given in BUILT_IN:
         if given == "trl" and not tokenizer.eos_token:
             raise AssayError("template='trl': the tokenizer has no eos token; name it there")
@@ -48,7 +48,7 @@ def choose(tokenizer: PreTrainedTokenizerBase, given: str, default: str = "") ->
         try:
             tokenizer.chat_template = Path(given).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            names = "".join(f", {name!r}" for name in (*BUILT_IN, *named))
+            names = "".join(f", {name!r}" for name in (*BUILT_IN, *by_name))
             raise AssayError(
                 f"template={given!r}; allowed: a file of Jinja in UTF-8{names}"
             ) from error

@@ -81,9 +81,9 @@ def _plain(column: str) -> str:
 
 def prompts_of(columns: Sequence[str]) -> Sequence[str]:
     """Columns of the user's turn: one, or an instruction and its input; none without a prompt."""
-    both = ("instruction", "input")
+    halves = ("instruction", "input")
     first = next((name for name in PROMPTS if name in columns), None)
-    return both if first == both[0] and both[1] in columns else (first,) if first else ()
+    return halves if first == halves[0] and halves[1] in columns else (first,) if first else ()
 
 
 def sides_of(columns: Sequence[str], column: str | None) -> dict[str, str]:
@@ -98,8 +98,8 @@ def sides_of(columns: Sequence[str], column: str | None) -> dict[str, str]:
         if column is not None:
             raise AssayError(f"--column={column!r} beside pairs; leave out --column")
         return pair
-    found = [name for name in (*REPLIES, *WHOLE) if name in columns]
-    replies = [name for name in found if name in REPLIES] or found
+    present = [name for name in (*REPLIES, *WHOLE) if name in columns]
+    replies = [name for name in present if name in REPLIES] or present
     if column is None and len(replies) == 1:
         return {"reply": replies[0]}
     if column is None or column not in columns or column in _TURNS - {*WHOLE}:

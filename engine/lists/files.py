@@ -107,18 +107,18 @@ def read_replies(path: Path, column: str | None = None, *, setting: str = "items
     return replies
 
 
-def _column_of_replies(columns: Sequence[str], rows: Sequence[Row], named: str | None) -> str:
+def _column_of_replies(columns: Sequence[str], rows: Sequence[Row], chosen: str | None) -> str:
     """The column of the replies; raises AssayError for another one that would not be read."""
     if own := fields.of_conversations(columns):
         raise AssayError(
             f"its rows have prompts (column {own!r}); allowed: `assay score`, or a file of replies "
             "alone"
         )
-    column = named or next((name for name in ("name", *fields.REPLIES) if name in columns), "name")
+    column = chosen or next((name for name in ("name", *fields.REPLIES) if name in columns), "name")
     if column not in columns:
         raise AssayError(f"no column {column!r}; it has {', '.join(columns) or 'none'}")
     for other in columns if column != "name" else ():
-        is_label = other == column or (named is not None and fields.is_reply(other))
+        is_label = other == column or (chosen is not None and fields.is_reply(other))
         says = fields.is_part(other) and not all(fields.is_empty(other, r.get(other)) for r in rows)
         if says and not is_label:
             raise AssayError(

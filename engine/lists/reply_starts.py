@@ -39,7 +39,7 @@ def read_reply_starts(path: Path, settings: AfterSettings, seed: int) -> Sampled
     else:
         sides = ("chosen", "rejected") if settings.of == "both" else (settings.of,)
         wanted = listed.table.filter(pl.col("side").is_in(["reply", *sides]))
-        usable = [each for entry in wanted.to_dicts() if (each := _usable(entry)) is not None]
+        usable = [triple for entry in wanted.to_dicts() if (triple := _usable(entry)) is not None]
         left_out = len(wanted) - len(usable)
     if not usable:
         raise AssayError(

@@ -172,8 +172,8 @@ class RowReader:
             raise AssayError(f"{fields.HISTORY}: allowed: messages, or pairs of texts")
         texts = itertools.chain.from_iterable(pairs)
         roles = itertools.cycle(("user", "assistant"))
-        both = zip(roles, texts, strict=False)
-        return [checked_message(n, {"role": r, "content": t}) for n, (r, t) in enumerate(both, 1)]
+        turns = zip(roles, texts, strict=False)
+        return [checked_message(n, {"role": r, "content": t}) for n, (r, t) in enumerate(turns, 1)]
 
     def _system(self, row: Row) -> dict[str, Any] | None:
         """The system turn of the row's column; None without one."""
@@ -214,12 +214,12 @@ class RowReader:
             return
         if _are_messages(cell):
             whole = self._cell(row, name)
-            said = any(c[at : at + len(whole)] == whole for c in conversations for at in (0, 1))
+            judged = any(c[at : at + len(whole)] == whole for c in conversations for at in (0, 1))
         else:
             held = {str(m["content"]).strip() for c in conversations for m in c}
             texts = cell if isinstance(cell, list) else [cell]
-            said = all(isinstance(text, str) and text.strip() in held for text in texts)
-        if not said:
+            judged = all(isinstance(text, str) and text.strip() in held for text in texts)
+        if not judged:
             raise AssayError(
                 f"column {name!r} is not read, and the model would judge the row without it; "
                 "remove it, or give it one of the names in docs/pairs.md"
@@ -264,7 +264,7 @@ class RowReader:
     def _messages(self, messages: Sequence[Mapping[str, Any]]) -> Turns:
         """Messages as `checked_message` returns them."""
         self.has_messages = True
-        return [checked_message(number, each) for number, each in enumerate(messages, 1)]
+        return [checked_message(number, message) for number, message in enumerate(messages, 1)]
 
 
 def _whole(prompt: Turns | None, reply: Turns | str) -> Turns:

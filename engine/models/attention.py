@@ -42,8 +42,8 @@ def heads_first(
 ) -> Float[Array, "C U K G H"]:
     """With K first, so that on a CPU every product is a batched matmul without a copy."""
     dtype, grouped = queries.dtype, jnp.einsum("CUKGH->KCUGH", queries)
-    keys, values = (jnp.einsum("CSKH->KCSH", each) for each in (row.keys, row.values))
-    past_keys, past_values = (jnp.einsum("PKH->KPH", each) for each in (past.keys, past.values))
+    keys, values = (jnp.einsum("CSKH->KCSH", x) for x in (row.keys, row.values))
+    past_keys, past_values = (jnp.einsum("PKH->KPH", x) for x in (past.keys, past.values))
     see_prefix, see_row = (mask[:, :, None] for mask in masks)
     on_prefix = logits(jnp.einsum("KCUGH,KPH->KCUGP", grouped, past_keys, **_F32))
     on_row = logits(jnp.einsum("KCUGH,KCSH->KCUGS", grouped, keys, **_F32))
@@ -94,8 +94,8 @@ def _row_dots(
     if keys.shape[1] > _FEW:
         return jnp.einsum("CUKGH,CSKH->KUGSC", queries, keys, **_F32)
     queries, keys = queries.astype(jnp.float32), keys.astype(jnp.float32)
-    each = [(queries * key[:, None, :, None]).sum(-1) for key in keys.swapaxes(0, 1)]
-    return jnp.einsum("SCUKG->KUGSC", jnp.stack(each))
+    dots = [(queries * key[:, None, :, None]).sum(-1) for key in keys.swapaxes(0, 1)]
+    return jnp.einsum("SCUKG->KUGSC", jnp.stack(dots))
 
 
 def _row_sums(

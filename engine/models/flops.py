@@ -57,12 +57,12 @@ def extension(config: NetworkConfig, positions: int, before: int) -> float:
 
 def _of_position(config: NetworkConfig) -> tuple[float, float, float]:
     """Operations of one position in a layer, the mean of all: keys and values, others, each key."""
-    every = []
+    layers = []
     for of_delta in config.deltas:
         keys_values, rest = (sum(2 * k * n for k, n in e) for e in matrices(config, of_delta))
         key = config.num_heads * config.head_size
         if of_delta:
             key = config.delta_value_heads * (config.delta_key_size + config.delta_value_size)
-        every.append((keys_values, rest, 4 * key))
-    keys_values, rest, key = (sum(each) / len(every) for each in zip(*every, strict=True))
+        layers.append((keys_values, rest, 4 * key))
+    keys_values, rest, key = (sum(counts) / len(layers) for counts in zip(*layers, strict=True))
     return keys_values, rest, key

@@ -185,13 +185,13 @@ class RunFolder:
     def _disagreement(self, result: Result) -> str:
         """How the inputs of a result differ from what `run.json` says; "" if they do not."""
         for kind in _KINDS:
-            for name, said in result.inputs.get(kind, {}).items():
+            for name, recorded in result.inputs.get(kind, {}).items():
                 entry = getattr(self, kind).get(name)
                 here = _hash_of(kind, entry) if entry is not None else None
-                if here != said:
-                    return f"{kind[:-1]} {name!r} with {changes(said, here)} as in {schema.RUN}"
-        named = {"models": result.model, "prompts": result.prompt, "lists": result.items or ""}
-        for kind, name in named.items():
+                if here != recorded:
+                    return f"{kind[:-1]} {name!r} with {changes(recorded, here)} as in {schema.RUN}"
+        names = {"models": result.model, "prompts": result.prompt, "lists": result.items or ""}
+        for kind, name in names.items():
             joint = kind == "prompts" and result.is_search
             if name and not joint and name not in result.inputs.get(kind, {}):
                 return f"its {kind[:-1]} {name!r} is not among its inputs"
@@ -200,12 +200,12 @@ class RunFolder:
     # Any: what JSON holds.
     def admit(self, kind: str, name: str, entry: Any) -> None:
         """Adds a model, prompt or list; refuses it if its name stands for something else."""
-        present, said = getattr(self, kind).get(name), _hash_of(kind, entry)
+        present, now = getattr(self, kind).get(name), _hash_of(kind, entry)
         for result in self.results.values():
-            was = result.inputs.get(kind, {}).get(name, said)
-            if result.parts and was != said:
+            was = result.inputs.get(kind, {}).get(name, now)
+            if result.parts and was != now:
                 known = kind == "lists" and present is not None
-                what = changes(present, entry) if known else changes(was, said)
+                what = changes(present, entry) if known else changes(was, now)
                 if kind == "models":
                     what = self._other_model(present, entry)
                 raise AssayError(f"run {self.run}: {kind[:-1]} {name!r} already exists with {what}")
@@ -215,8 +215,8 @@ class RunFolder:
         """What differs in words, without hashes."""
         fields = {k for k in {**(present or {}), **entry} if not k.endswith("_hash")} - {"vocab"}
         before, now = ({k: e[k] for k in e if k in fields} for e in (present or entry, entry))
-        said = changes(before, now)
-        changed = "other weights" if not said or "_hash=" in said else said
+        difference = changes(before, now)
+        changed = "other weights" if not difference or "_hash=" in difference else difference
         return f"{changed}; name another run folder, or remove or rename this one"
 
     def begin(
@@ -229,14 +229,14 @@ class RunFolder:
         """
         identity = from_json(Identity, to_json(identity))  # as it is read back
         new = Result(run=self.run, path=path, identity=identity, inputs={}, part_size=part_size)
-        named = {
+        inputs = {
             "models": [new.model],
             "prompts": list(prompts) or [new.prompt] * bool(new.prompt),
             "lists": [new.items] * bool(new.items),
         }
         new.inputs = {
             kind: {name: _hash_of(kind, getattr(self, kind)[name]) for name in names}
-            for kind, names in named.items()
+            for kind, names in inputs.items()
             if names
         }
         present = self.results.get(path)
@@ -262,8 +262,8 @@ class RunFolder:
         lacking = {p: to_parquet(t) for p, t in tables.items() if self.table(p) is None}
         hashes = {path: hashlib.sha256(data).hexdigest() for path, data in lacking.items()}
         self.tables |= hashes
-        said = {name: getattr(self, name) for name in (*_KINDS, "tables")}
-        data = sealed(said, schema.VERSION)
+        contents = {name: getattr(self, name) for name in (*_KINDS, "tables")}
+        data = sealed(contents, schema.VERSION)
         if storage.read_if_there(self.run / schema.RUN) != data:
             storage.write_atomic(self.run / schema.RUN, data)
         for path, data in lacking.items():
@@ -282,8 +282,8 @@ def read_table(folder: RunFolder, path: str) -> pl.DataFrame:
         raise RunError(f"{file}: no such table; run the command again that wrote it")
     if hashlib.sha256(data).hexdigest() != digest:
         raise RunError(f"{file}: damaged; {AGAIN}")
-    named = {schema.HUMANS: schema.HUMAN_COLUMNS, schema.LIST: schema.LIST_COLUMNS}
-    types = named.get(path.rpartition("/")[2], schema.VOCAB_COLUMNS)
+    columns_of = {schema.HUMANS: schema.HUMAN_COLUMNS, schema.LIST: schema.LIST_COLUMNS}
+    types = columns_of.get(path.rpartition("/")[2], schema.VOCAB_COLUMNS)
     return from_parquet(file, data, types, {schema.GIVEN: pl.String})
 
 
@@ -362,8 +362,8 @@ def merge(folders: Sequence[RunFolder], *, ordered: bool = True) -> RunContents:
     asked = ["", *prompts]
 
     def place(result: Result) -> tuple[str, str, int, int]:
-        where = slugs.index(result.model), asked.index(result.prompt)
-        return result.kind, result.items or "", *where
+        indices = slugs.index(result.model), asked.index(result.prompt)
+        return result.kind, result.items or "", *indices
 
     used = {result.prompt for result in results.values()}
     searches = {path: result for path, result in sorted(results.items()) if result.is_search}

@@ -78,7 +78,7 @@ class Identity:
 # Any: an instance of a dataclass.
 def to_json(record: Any, skip: Sequence[str] = ()) -> Json:
     """The fields of a dataclass that differ from their defaults, as they are read back."""
-    said = {}
+    fields = {}
     for field in dataclasses.fields(record):
         if field.name in skip:
             continue
@@ -86,23 +86,23 @@ def to_json(record: Any, skip: Sequence[str] = ()) -> Json:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if value != default:
-            said[field.name] = value
-    plain: Json = json.loads(json.dumps(said, default=to_json))
+            fields[field.name] = value
+    plain: Json = json.loads(json.dumps(fields, default=to_json))
     return plain
 
 
 # Any: what JSON holds, and fields.
-def from_json(kind: type[Record], said: Any, **given: Any) -> Record:
+def from_json(kind: type[Record], content: Any, **given: Any) -> Record:
     """The inverse of `to_json`; raises TypeError or ValueError for what is no such record.
 
     `given` are fields that were left out.
     """
-    if not isinstance(said, dict):
-        raise TypeError(f"{said!r:.60} is no {kind.__name__}")
+    if not isinstance(content, dict):
+        raise TypeError(f"{content!r:.60} is no {kind.__name__}")
     hints = typing.get_type_hints(kind)
-    if unknown := [name for name in said if name not in hints or name in given]:
+    if unknown := [name for name in content if name not in hints or name in given]:
         raise ValueError(f"unknown key {unknown[0]!r:.60}")
-    read = {name: typed(hints[name], value, name) for name, value in said.items()}
+    read = {name: typed(hints[name], value, name) for name, value in content.items()}
     return kind(**read, **given)
 
 
@@ -113,14 +113,14 @@ def typed(kind: Any, value: Any, name: str) -> Any:
     if origin is types.UnionType:
         if value is None and types.NoneType in of:
             return None
-        kind = next(each for each in of if each is not types.NoneType)
+        kind = next(option for option in of if option is not types.NoneType)
         return typed(kind, value, name)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return from_json(kind, value)
     if origin is tuple and isinstance(value, list):
-        return tuple(typed(of[0], each, name) for each in value)
+        return tuple(typed(of[0], element, name) for element in value)
     if origin is dict and isinstance(value, dict):
-        return {key: typed(of[1], each, f"{name} {key!r:.60}") for key, each in value.items()}
+        return {key: typed(of[1], element, f"{name} {key!r:.60}") for key, element in value.items()}
     if kind is float and type(value) is int:
         return float(value)
     if kind is not Any and type(value) is not kind:
@@ -128,9 +128,9 @@ def typed(kind: Any, value: Any, name: str) -> Any:
     return value
 
 
-def sealed(said: Mapping[str, Any], version: int) -> bytes:
+def sealed(fields: Mapping[str, Any], version: int) -> bytes:
     """The bytes of a JSON file that holds its version, and the sha256 of what else it holds."""
-    content = {"version": version, **said}
+    content = {"version": version, **fields}
     return (json.dumps({**content, "sha256": content_hash(content)}, indent=1) + "\n").encode()
 
 
@@ -178,14 +178,14 @@ def changes(present: object, wanted: object) -> str:
 def _changed(present: Json, wanted: Json) -> list[str]:
     names = [k for k in {**present, **wanted} if present.get(k) != wanted.get(k)]
     names = [k for k in names if not k.endswith("_ids")] or names
-    said = []
+    differences = []
     for key in sorted(names, key=lambda k: k.endswith("_hash")):
         if isinstance(present.get(key), dict) and isinstance(wanted.get(key), dict):
-            said += [f"{key}.{one}" for one in _changed(present[key], wanted[key])]
+            differences += [f"{key}.{inner}" for inner in _changed(present[key], wanted[key])]
             continue
         is_now = f"{key}={present[key]!r}" if key in present else f"{key} left at its default"
-        said.append(f"{is_now}, not {repr(wanted[key]) if key in wanted else 'its default'}")
-    return said
+        differences.append(f"{is_now}, not {repr(wanted[key]) if key in wanted else 'its default'}")
+    return differences
 
 
 def numerics(backend: str) -> int:

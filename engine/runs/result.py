@@ -84,7 +84,7 @@ class SelfCheck:
         `dtype` is that of the result, `mixture` whether its model is a mixture of experts.
         """
         if self.compared == schema.PAIR_OF and len(self.of) == 2:
-            return next(filter(None, (one.problem(dtype, mixture=mixture) for one in self.of)), "")
+            return next(filter(None, (c.problem(dtype, mixture=mixture) for c in self.of)), "")
         allowed = [schema.MEDIAN, schema.SINGLE] if mixture else [schema.LARGEST]
         if self.compared not in allowed or self.dtype != dtype or self.of:
             return f"self_check is of {self.compared} in {self.dtype}, not of this result"
@@ -272,10 +272,10 @@ class Result:
         used = [self.ways[i] for i in sorted({part.way for part in self.parts.values()})]
         used = [{k: v for k, v in way.items() if k != "devices"} for way in used]
         names = dict.fromkeys(name for way in used for name in way)
-        said = {
+        values = {
             name: dict.fromkeys(str(way.get(name, "default")) for way in used) for name in names
         }
-        return ", ".join(f"{k} {' and '.join(v)}" for k, v in said.items() if len(v) > 1)
+        return ", ".join(f"{k} {' and '.join(v)}" for k, v in values.items() if len(v) > 1)
 
     @property
     def mixed_line(self) -> str:
@@ -387,6 +387,6 @@ def refuse(frame: pl.DataFrame, condition: pl.Expr | pl.Series, message: str) ->
     """Raises RunError with the ids (first column) of the rows where `condition` holds."""
     ids = frame.filter(condition)[frame.columns[0]].unique().sort().to_list()
     if ids:
-        named = ", ".join(map(str, ids[:_NAMED]))
+        shown = ", ".join(map(str, ids[:_NAMED]))
         more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-        raise RunError(f"{message} {named}{more}")
+        raise RunError(f"{message} {shown}{more}")

@@ -26,10 +26,10 @@ class Shard:
     @classmethod
     def parse(cls, text: str) -> "Shard":
         """The shard that `--shard=2/8` names."""
-        named = re.fullmatch(r"(\d+)/(\d+)", text)
-        if named is None or not 1 <= int(named[1]) <= int(named[2]):
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise AssayError(f"shard={text!r}; allowed: k/n with 1 <= k <= n, as 2/8")
-        return cls(int(named[1]), int(named[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def folder(self, run: str) -> str:
         """The shard's run folder inside the folder of all shards.
@@ -72,6 +72,6 @@ def expanded(runs: Iterable[epath.Path], *, allow_incomplete: bool) -> list[epat
 
 def _present(parent: epath.Path) -> list[Shard]:
     """The shards in a folder, in order."""
-    named = [_FOLDER.fullmatch(name) for name in storage.names(parent)]
-    shards = [Shard(int(match[1]), int(match[2])) for match in named if match]
+    matches = [_FOLDER.fullmatch(name) for name in storage.names(parent)]
+    shards = [Shard(int(match[1]), int(match[2])) for match in matches if match]
     return sorted(shards, key=lambda shard: (shard.count, shard.index))

@@ -212,24 +212,24 @@ def _located(path: PathLike) -> tuple[Any, str]:
     return store, store._strip_protocol(os.fspath(path) if remote else os.path.abspath(path))
 
 
-def _call(path: PathLike, method: str, *arguments: Any, **named: Any) -> Any:
+def _call(path: PathLike, method: str, *arguments: Any, **options: Any) -> Any:
     """Calls a method of a path's file system, with the path as first argument."""
     store, name = _located(path)
-    return getattr(store, method)(name, *arguments, **named)
+    return getattr(store, method)(name, *arguments, **options)
 
 
 def _reason(error: Exception) -> str:
     """Why a store refused, in one line, and what to do about it."""
     told = getattr(error, "strerror", None) or str(error) or repr(error)
-    said = " ".join(told.split())
+    line = " ".join(told.split())
     if isinstance(error, FileNotFoundError):
         return "no such file, or no such bucket"
     answer = getattr(error.__cause__, "response", None) or {}  # s3fs translates its errors
-    names = f"{type(error).__name__} {said} {answer.get('Error')}"
+    names = f"{type(error).__name__} {line} {answer.get('Error')}"
     refused = any(word in names for word in _REFUSALS)
     if refused or isinstance(error, PermissionError):
-        return f"the store refuses ({said}); check credentials, permissions and region"
-    return f"the store failed ({said}); what is finished is kept: run again later"
+        return f"the store refuses ({line}); check credentials, permissions and region"
+    return f"the store failed ({line}); what is finished is kept: run again later"
 
 
 def _whole(path: epath.Path) -> bytes:

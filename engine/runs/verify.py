@@ -77,11 +77,11 @@ def _check_result(result: Result, findings: Findings) -> Iterator[str]:
         findings.files, findings.rows = findings.files + 1, findings.rows + len(frame)
     if findings.files - before < len(result.parts):
         return
-    every = np.concatenate(ids) if ids else np.empty(0, int)
-    if not result.is_search and len(np.unique(every)) < len(every):
+    all_ids = np.concatenate(ids) if ids else np.empty(0, int)
+    if not result.is_search and len(np.unique(all_ids)) < len(all_ids):
         yield f"{result.folder}: ids occur twice; remove the folder and {RESUME}"
     if result.missing:
-        of = "" if result.is_search else f": {len(every)} of {result.identity.rows} rows"
+        of = "" if result.is_search else f": {len(all_ids)} of {result.identity.rows} rows"
         yield f"{result.folder}: not finished{of}; {RESUME}"
     elif result.self_check is None and not result.imported:
         yield f"{result.folder}: not checked by the plain pass; {RESUME}"

@@ -96,8 +96,8 @@ class LanguageScorer:
         """
         if isinstance(rows, ConversationReplies):
             shape = self.mesh.shape["data"], rows.context
-            one = (self.plain(rows.sequences([row]), rows.given[row], shape) for row in sample)
-            return [np.concatenate([*one])[None]]
+            numbers = (self.plain(rows.sequences([row]), rows.given[row], shape) for row in sample)
+            return [np.concatenate([*numbers])[None]]
         return [self.plain(rows.sequences(sample), len(rows.prompt.prefix))[None]]
 
     def coefficients(self, prompt: ReadPrompt) -> list[None]:

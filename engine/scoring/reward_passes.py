@@ -134,9 +134,9 @@ class RewardScorer:
         advance: Callable[[int], object] = lambda candidates: None,
     ) -> np.ndarray:
         """Rewards and objectives of candidates in order: float32 [W, C]; see `score`."""
-        every = np.arange(len(candidates))
-        bucket = Bucket(candidates=candidates, rows=every, row_candidate=every)
-        numbers = np.empty((sum(map(len, self.columns)), len(every)), np.float32)
+        indices = np.arange(len(candidates))
+        bucket = Bucket(candidates=candidates, rows=indices, row_candidate=indices)
+        numbers = np.empty((sum(map(len, self.columns)), len(indices)), np.float32)
         in_steps(*self._pass(prefix, [bucket]), numbers, self.mesh, self.step_size, advance)
         return numbers
 
@@ -268,15 +268,15 @@ def check_finite(
         bad = np.flatnonzero(~np.isfinite(numbers))
         if len(bad):
             first = [start + i if ids is None else ids[i] for i in bad[:5]]
-            said = ", ".join(map(str, first)) + (", …" if len(bad) > 5 else "")
+            shown = ", ".join(map(str, first)) + (", …" if len(bad) > 5 else "")
             raise AssayError(
-                f"model {model!r}: the {name} is not finite for {key} {said} "
+                f"model {model!r}: the {name} is not finite for {key} {shown} "
                 f"({len(bad)} of {len(numbers)} rows from {start}); none of these rows was written"
             )
 
 
 def self_check(
-    where: str,
+    what: str,
     names: Sequence[str],
     sample: np.ndarray,
     written: np.ndarray,
@@ -303,7 +303,7 @@ def self_check(
     allowed = most * float(scale[column, row])
     if not difference[column, row] <= allowed:
         raise AssayError(
-            f"{where}: row {sample[row]} has {names[column]} {written[column, row]:.6g}, "
+            f"{what}: row {sample[row]} has {names[column]} {written[column, row]:.6g}, "
             f"the plain pass gives {plain[column, row]:.6g}; allowed difference {allowed:.2g}"
         )
     return SelfCheck(
@@ -358,9 +358,9 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
         return "float32"
     half = {c.card.slug: c.card.dtype == "float16" for c in checkpoints}
     if len(set(half.values())) > 1:
-        named = "; ".join(f"{c.card.slug} in {c.card.dtype}" for c in checkpoints)
+        stored = "; ".join(f"{c.card.slug} in {c.card.dtype}" for c in checkpoints)
         raise AssayError(
-            f"dtype='auto': models are stored in different dtypes ({named}); allowed: "
+            f"dtype='auto': models are stored in different dtypes ({stored}); allowed: "
             "one dtype for all, or one command for each"
         )
     return "float16" if True in half.values() else "bfloat16"

@@ -165,13 +165,13 @@ class RewardRows(Rows):
             whole = (s[: self.pooling.position(s) + 1] for s in self._all())
             return Distinct.of(self.prompt.prefix, whole)
         ids = np.array(self.columns["token_id"], np.int32)  # all are distinct and equally long
-        candidates, each = token_candidates(self.prompt, ids), np.arange(len(ids))
+        candidates, indices = token_candidates(self.prompt, ids), np.arange(len(ids))
         return Distinct(
             ids=candidates.ids.reshape(-1),
             starts=np.arange(len(ids) + 1) * candidates.ids.shape[1],
             shared=candidates.shared,
-            first=each,
-            of_row=each,
+            first=indices,
+            of_row=indices,
         )
 
     def passes(

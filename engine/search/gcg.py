@@ -91,8 +91,10 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Program
         return jax.lax.fori_loop(0, count, one, (state, *traced))
 
     place = meshes.sharding(mesh, "")
-    first, second, both = (jax.jit(each, out_shardings=place) for each in (step, keep, many))
-    return compiled_on_all(first), compiled_on_all(second), compiled_on_all(both)
+    first, second, whole = (
+        jax.jit(function, out_shardings=place) for function in (step, keep, many)
+    )
+    return compiled_on_all(first), compiled_on_all(second), compiled_on_all(whole)
 
 
 # Any: the model, of a type that depends on its head.
@@ -316,13 +318,13 @@ def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.
     rewards, ids = trace.best(settings.directions.index(direction), settings)
     rows = np.flatnonzero(np.isfinite(rewards[: end_step(rewards, settings)]))
     distinct, place = np.unique(ids[rows], axis=0, return_inverse=True)
-    said = [(objective.text(row), objective.round_trips(row)) for row in distinct]
+    texts = [(objective.text(row), objective.round_trips(row)) for row in distinct]
     columns = {
         "step": rows + 1,
         "reward": np.float32(DIRECTIONS[direction]) * rewards[rows],
         "token_ids": ids[rows].tolist(),
-        "text": [said[i][0] for i in place.ravel()],
-        "round_trips": [said[i][1] for i in place.ravel()],
+        "text": [texts[i][0] for i in place.ravel()],
+        "round_trips": [texts[i][1] for i in place.ravel()],
         "flops": trace.flops[rows] * settings.restarts,  # of all of the direction
     }
     return pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS)
@@ -419,7 +421,7 @@ class StepDriver:
         """
         if self._objective.settings.round_trip:
             rows = [self._step_by_halves() for _ in range(count)]
-            rewards, ids = (np.stack(each) for each in zip(*rows, strict=True))
+            rewards, ids = (np.stack(column) for column in zip(*rows, strict=True))
             return rewards, ids
         now = self._scorer.params, self._inputs, self._state
         self._state, rewards, ids = self._many(*now, np.int32(count))
@@ -440,17 +442,17 @@ class StepDriver:
         """One step, with round trips between its halves; returns best rewards [A], ids [A, T]."""
         ranked = self._expand(self._scorer.params, self._inputs, self._state)
         kept = self._state.buffer, self._state.buffer_rewards
-        every, rewards, *kept = fetch((*ranked[:2], *kept))
-        for ids, signed in zip(every, rewards, strict=True):
+        candidates, rewards, *kept = fetch((*ranked[:2], *kept))
+        for ids, signed in zip(candidates, rewards, strict=True):
             if signed[0] == BROKEN:
                 raise not_finite(ids[0])
-        passes = meshes.put(self._scorer.mesh, self._passing(every, rewards, *kept), "")
+        passes = meshes.put(self._scorer.mesh, self._passing(candidates, rewards, *kept), "")
         self._state = self._admit(self._state, ranked, passes)
         rewards, ids = fetch((self._state.best_rewards, self._state.best))
         return rewards, ids
 
     def _passing(
-        self, every: np.ndarray, signed: np.ndarray, buffer: np.ndarray, known: np.ndarray
+        self, candidates: np.ndarray, signed: np.ndarray, buffer: np.ndarray, known: np.ndarray
     ) -> np.ndarray:
         """Candidates that are admitted, bool [A, C]; only those that could be kept are checked.
 
@@ -465,7 +467,7 @@ class StepDriver:
             in_buffer = np.asarray(fitness(known[a], settings.target))
             worst = -np.inf if latest else in_buffer.min()
             admitted = 0
-            for c, ids in enumerate(every[a]):
+            for c, ids in enumerate(candidates[a]):
                 enough = admitted >= (1 if latest else settings.buffer)
                 if enough or not fitnesses[c] > worst:
                     break

@@ -189,7 +189,7 @@ def slopes_of(
         def of_prompt(prefix: Prefix, length: Array) -> tuple[Array, Kept]:
             places = behind(length[None], row.shape[1])
             rewards, written = model.respond_embedded(prefix, row, places, last, keep_row)
-            return rewards[0, 0, 0], jax.tree.map(lambda each: each[:, 0, : len(x)], written)
+            return rewards[0, 0, 0], jax.tree.map(lambda a: a[:, 0, : len(x)], written)
 
         rewards, written = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
         return fitness(sign * rewards.mean(), settings.target), (rewards.mean(), written)
@@ -225,8 +225,8 @@ def keys_values_of(
 
         return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
 
-    every: Kept = _by_attempt(of_attempt, model, inputs, parents, mesh)
-    return every
+    kept: Kept = _by_attempt(of_attempt, model, inputs, parents, mesh)
+    return kept
 
 
 def score_candidates(
@@ -253,9 +253,9 @@ def score_candidates(
     whole = jnp.concatenate([ids, behind_it], axis=2)
     rows = whole[:, layout.candidate, layout.place.clip(max=whole.shape[2] - 1)]  # [A, B, U]
     static = (layout.place, layout.first, layout.reply, layout.read)
-    every = (rows, *(jnp.broadcast_to(a, (attempts, *a.shape)) for a in static))
+    arrays = (rows, *(jnp.broadcast_to(a, (attempts, *a.shape)) for a in static))
     size = min(BLOCK_ROWS, rows.shape[1])
-    blocks = tuple(a.reshape(-1, size, a.shape[-1]) for a in every)
+    blocks = tuple(a.reshape(-1, size, a.shape[-1]) for a in arrays)
     attempt = jnp.repeat(jnp.arange(attempts), len(blocks[0]) // attempts)
 
     def of_block(
@@ -276,7 +276,7 @@ def score_candidates(
             rewards, _ = model.respond_embedded(prefix, x, places, read)
             return rewards[0]
 
-        kept = jax.tree.map(lambda every: every[attempt], written)
+        kept = jax.tree.map(lambda a: a[attempt], written)
         return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, kept).mean(0)
 
     shared = params, inputs, written
@@ -312,8 +312,8 @@ def pack(first: Sequence[int], positions: int, block: int = 1) -> Packing:
     if begin[0] < begin[-1]:  # candidates of one length stay one per row
         held = held[: -(-len(begin) // 2)]
         held = np.concatenate([held, len(begin) - 1 - held], axis=1)
-    where = np.empty(len(begin), np.int32)
-    where[held.ravel()] = np.arange(held.size)
+    slot = np.empty(len(begin), np.int32)
+    slot[held.ravel()] = np.arange(held.size)
     held = np.pad(held, ((0, -len(held) % min(block, len(held))), (0, 0)), mode="edge")
 
     lengths = positions - begin[held]  # [B, Y]
@@ -328,7 +328,7 @@ def pack(first: Sequence[int], positions: int, block: int = 1) -> Packing:
         first=begin[candidate],
         reply=reply,
         read=stops - 1,
-        where=where,
+        where=slot,
     )
 
 

@@ -114,9 +114,9 @@ def best_tokens(
     if shards == 1 or tokens % shards:
         value, token = jax.lax.top_k(gain, topk)
         return value, token
-    each = tokens // shards
-    value, token = jax.lax.top_k(gain.reshape(positions, shards, each), min(topk, each))
-    token += each * jnp.arange(shards)[:, None]
+    per_shard = tokens // shards
+    value, token = jax.lax.top_k(gain.reshape(positions, shards, per_shard), min(topk, per_shard))
+    token += per_shard * jnp.arange(shards)[:, None]
     value, place = jax.lax.top_k(value.reshape(positions, -1), topk)
     return value, jnp.take_along_axis(token.reshape(positions, -1), place, axis=1)
 

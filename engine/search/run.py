@@ -105,12 +105,12 @@ def search_sequences(
     judged = {name: {name: text} for name, text in prompts.items()}
     if joint:
         judged = {joint_id(list(prompts)): dict(prompts)}
-    every = [
+    searches = [
         _Search.entered(folder, checkpoint, name, some, vocabularies, settings)
         for checkpoint in checkpoints
         for name, some in judged.items()
     ]
-    missing = [search for search in every if search.missing]
+    missing = [search for search in searches if search.missing]
     for search in missing if check_memory else ():
         search.check_memory(mesh)
     if missing:
@@ -124,7 +124,7 @@ def search_sequences(
     new = {job.path for search in missing for job in search.missing}
     open_ = [
         (search, job)
-        for search in (every if certify else ())
+        for search in (searches if certify else ())
         for job in search.jobs
         if _result(folder, job, new).certificate is None
     ]
@@ -135,8 +135,8 @@ def search_sequences(
             with memory_errors([search.slug], mesh, "candidates", settings.candidates):
                 _certify(folder, search, job, _scorer(search, held, mesh), bar)
             new.add(job.path)
-    found = [_result(folder, job, new) for search in every for job in search.jobs]
-    return sorted(found, key=lambda one: one.new)
+    results = [_result(folder, job, new) for search in searches for job in search.jobs]
+    return sorted(results, key=lambda result: result.new)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -288,10 +288,10 @@ def resumable(
     def save(trace: Trace, state: gcg.Arrays) -> None:
         if processes.writes():
             # safetensors wants C order; `ascontiguousarray` would turn scalars into vectors.
-            every = {f"engine/{name}": np.array(a, order="C") for name, a in state.items()}
-            every |= {f"trace/{name}": np.array(a, order="C") for name, a in vars(trace).items()}
+            arrays = {f"engine/{name}": np.array(a, order="C") for name, a in state.items()}
+            arrays |= {f"trace/{name}": np.array(a, order="C") for name, a in vars(trace).items()}
             metadata = {"search": json.dumps(identity)}
-            storage.write_atomic(file, safetensors.numpy.save(every, metadata))
+            storage.write_atomic(file, safetensors.numpy.save(arrays, metadata))
 
     try:
         loaded = None if saved is None else _loaded(saved, file, identity)
@@ -343,13 +343,13 @@ def check_last_step(
     last = steps.row(-1, named=True)
     ids = [[*p.prefix, *last["token_ids"], *p.suffix] for p in objective.prompts]
     texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
-    read_at = [len(one) - 1 for one in ids] + [objective.pooling.position(one) for one in texts]
+    read_at = [len(one) - 1 for one in ids] + [objective.pooling.position(row) for row in texts]
     plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
     written, step = np.array([[last["reward"]]], np.float32), np.array([last["step"]])
-    dtype, where = objective.settings.dtype, f"self-check of {path}"
+    dtype, what = objective.settings.dtype, f"self-check of {path}"
     compared = schema.SINGLE if objective.config.experts else schema.LARGEST
     check = reward_passes.self_check(
-        where, ["reward"], step, written, plain[:1, None], dtype, compared=compared
+        what, ["reward"], step, written, plain[:1, None], dtype, compared=compared
     )
     return dataclasses.replace(check, reward_from_text=float(plain[1]))
 
@@ -369,15 +369,15 @@ def _result(folder: RunFolder, job: Job, new: Container[str]) -> SearchResult:
         kept = {"reward": last["reward"], "text": last["text"], "rejected": result.rejected or 0}
         return {**kept, "certificate": certificate}
 
-    said = processes.from_first(job.path, read)
-    certificate = said.pop("certificate")
+    fields = processes.from_first(job.path, read)
+    certificate = fields.pop("certificate")
     return SearchResult(
         model=job.model,
         prompt_id=job.prompt,
         direction=job.direction,
         certificate=certificate and from_json(Certificate, certificate),
         new=job.path in new,
-        **said,
+        **fields,
     )
 
 
@@ -397,9 +397,9 @@ def _certify(folder: RunFolder, search: _Search, job: Job, scorer: RewardScorer,
     bar.set_description(" · ".join([search.slug, *search.prompts, job.direction]))
     last = processes.from_first(job.path, functools.partial(_last_row, folder, job))
     objective = search.objective.narrowed(job.direction)
-    said = certificate(objective, scorer, np.array(last["token_ids"], np.int32), bar.update)
+    certified = certificate(objective, scorer, np.array(last["token_ids"], np.int32), bar.update)
     if processes.writes():
-        folder.results[job.path].certificate = said
+        folder.results[job.path].certificate = certified
         folder.results[job.path].save()
 
 
@@ -462,22 +462,22 @@ def _rewards_of_swaps(
     settings = dataclasses.replace(objective.settings, restarts=1)
     objective = dataclasses.replace(objective, settings=settings)
     free, tokens = np.array(settings.free), np.flatnonzero(objective.allowed)
-    each = -(-settings.candidates // len(free))  # of a dispatch, at each position
-    score = _compiled(scorer.graph, scorer.mesh, tuple(np.repeat(free, each).tolist()))
+    chunk_size = -(-settings.candidates // len(free))  # of a dispatch, at each position
+    score = _compiled(scorer.graph, scorer.mesh, tuple(np.repeat(free, chunk_size).tolist()))
     inputs, scored = gcg.build_step_inputs(objective, scorer), []
-    for start in range(0, len(tokens), each):
-        chunk = np.resize(tokens[start : start + each], each)
-        rows = np.tile(ids, (len(free), each, 1))
+    for start in range(0, len(tokens), chunk_size):
+        chunk = np.resize(tokens[start : start + chunk_size], chunk_size)
+        rows = np.tile(ids, (len(free), chunk_size, 1))
         rows[np.arange(len(free)), :, free] = chunk
         rows = rows.reshape(1, -1, len(ids))
         place = meshes.put(scorer.mesh, (ids[None], rows), "")
         rewards = reward_passes.fetch(score(scorer.params, inputs, *place))
         if (rewards == BROKEN).any():
             raise not_finite(rows[0, np.argmax(rewards[0] == BROKEN)])
-        scored.append(rewards.reshape(len(free), each))
-        advance(len(free) * min(each, len(tokens) - start))
-    every: np.ndarray = np.concatenate(scored, axis=1)[:, : len(tokens)].astype(np.float64)
-    return every
+        scored.append(rewards.reshape(len(free), chunk_size))
+        advance(len(free) * min(chunk_size, len(tokens) - start))
+    signed: np.ndarray = np.concatenate(scored, axis=1)[:, : len(tokens)].astype(np.float64)
+    return signed
 
 
 @functools.lru_cache(maxsize=4)

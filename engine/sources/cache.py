@@ -108,25 +108,25 @@ def checkpoint(
                     did = "the same files as a folder that was converted before"
             _say(f"{source}: {did}, {in_words(_size(found))} in {found} (`assay cache`)")
     made = Checkpoint.open(found, verify=verify)
-    named: dict[str, Any] = {"slug": slug, "source": place}  # of a copy, not of the first folder
+    fields: dict[str, Any] = {"slug": slug, "source": place}  # of a copy, not of the first folder
     if made.card.base and opened.base:
-        named["base"] = {**made.card.base, "source": opened.base.name}
-    return dataclasses.replace(made, card=dataclasses.replace(made.card, **named))
+        fields["base"] = {**made.card.base, "source": opened.base.name}
+    return dataclasses.replace(made, card=dataclasses.replace(made.card, **fields))
 
 
 def entries(root: Path) -> list[Entry]:
     """The models in a cache, the last used first."""
-    found = []
+    listed = []
     for path in root.glob("*") if root.is_dir() else ():
         card = path / CARD
         if not _ENTRY.fullmatch(path.name) or not card.is_file():
             continue
         with suppress(ValueError, KeyError, OSError):  # removed meanwhile, or damaged
-            said = json.loads(card.read_bytes())
-            commit = f"@{said['revision'][:12]}" if said["revision"] else ""
+            content = json.loads(card.read_bytes())
+            commit = f"@{content['revision'][:12]}" if content["revision"] else ""
             used = datetime.datetime.fromtimestamp(card.stat().st_mtime)
-            found.append(Entry(path.name, f"{said['source']}{commit}", _size(path), used))
-    return sorted(found, key=lambda entry: entry.used, reverse=True)
+            listed.append(Entry(path.name, f"{content['source']}{commit}", _size(path), used))
+    return sorted(listed, key=lambda entry: entry.used, reverse=True)
 
 
 def remove(root: Path, entry: Entry) -> None:
@@ -145,7 +145,7 @@ def _key(
     chosen = dataclasses.asdict(settings)
     if (template := chosen["template"]) and Path(template).is_file():
         chosen["template"] = _digest(Path(template))
-    said = {
+    inputs = {
         "version": VERSION,
         "settings": {name: chosen[name] for name in chosen if name not in _ONLY_NAMED},
         "policy": convert.policy_of(settings, published).to_json(),
@@ -154,7 +154,7 @@ def _key(
         "files": _contents(root, source),
         "base": _contents(root, source.base) if source.base else None,
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
 
 # Any: what JSON holds.
@@ -199,10 +199,10 @@ def _named(root: Path, chosen: str) -> Iterator[None]:
         yield
     except (AssayError, OSError) as error:
         place = getattr(error, "filename", None) or root
-        said = f"{place}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        if not chosen and str(root) in said:
-            said += "; --config.cache or ASSAY_CACHE chooses another cache"
-        raise AssayError(said) from error
+        message = f"{place}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        if not chosen and str(root) in message:
+            message += "; --config.cache or ASSAY_CACHE chooses another cache"
+        raise AssayError(message) from error
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def policy_of(settings: ConvertSettings, published: Published | None) -> Templat
 
 def _variables(said: str) -> dict[str, str]:
     """Name -> text of `name=text,name=text`; a comma ends a text where `name=` is behind it."""
-    pairs = [each.partition("=") for each in re.split(r", *(?=[^\W\d]\w*=)", said)] if said else []
+    pairs = [pair.partition("=") for pair in re.split(r", *(?=[^\W\d]\w*=)", said)] if said else []
     variables = {name: text for name, _, text in pairs}
     if len(variables) < len(pairs) or not all(n.isidentifier() and sign for n, sign, _ in pairs):
         raise AssayError(f"template_vars={said!r}; allowed: <name>=<text>, each name once")
@@ -106,8 +106,8 @@ def convert(
             source, destination, slug=slug, progress=progress, note=notes.append, **how
         )
     merged = [f"merged into its base {source.base.place}"] if source.base else []
-    for said in (*notes, *merged, *_notes(checkpoint, how["policy"])):
-        tqdm.write(f"note: {slug}: {said}", file=sys.stderr)
+    for note in (*notes, *merged, *_notes(checkpoint, how["policy"])):
+        tqdm.write(f"note: {slug}: {note}", file=sys.stderr)
     return checkpoint
 
 
@@ -126,7 +126,7 @@ def check_config(place: str, hf: Json, published: Published) -> None:
     expected["vocab_size"] = published.rows
     has = {name: getattr(has_decoder, field) for field, name in _NAMES.items()}
     if hf["model_type"] != theirs["model_type"]:
-        has, expected = ({"model_type": each["model_type"]} for each in (hf, theirs))
+        has, expected = ({"model_type": config["model_type"]} for config in (hf, theirs))
     differ = [name for name in has if expected[name] not in (None, has[name])]
     if differ:
         mine, other = (
@@ -148,10 +148,10 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
             f"a conversation may end with its pad token ({card.pad_token_id}): the reward is read "
             "at the last other token, as transformers does (pooling=last_non_pad)"
         )
-    if said := left_out(checkpoint.tokenizer, card.decoder.vocab_size):
+    if omitted := left_out(checkpoint.tokenizer, card.decoder.vocab_size):
         few = 2 * len(checkpoint.token_ids) < card.decoder.vocab_size
         asked = "; is it the tokenizer that the model was trained with?" if few else ""
-        yield f"{said}: these are no candidates{asked}"
+        yield f"{omitted}: these are no candidates{asked}"
     if card.kind != REWARD:
         return
     if checkpoint.template.demands_system:

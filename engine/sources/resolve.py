@@ -96,8 +96,8 @@ def resolve_all(
             raise AssayError(
                 f"--config.base={settings.base!r}: no model is an adapter of peft; remove it"
             )
-    each = {name: settings if name in adapters else plain for name in names}
-    return [resolve(name, known, each[name], verify) for name in names]
+    settings_of = {name: settings if name in adapters else plain for name in names}
+    return [resolve(name, known, settings_of[name], verify) for name in names]
 
 
 def is_checkpoint(name: str) -> bool:
@@ -115,12 +115,12 @@ def is_model(name: str) -> bool:
 
 def hub_id(name: str) -> tuple[str, str | None] | None:
     """A hub id and its revision; None for a name that is, or might be meant as, a path."""
-    found = _HUB_ID.fullmatch(name)
-    if found is None or Path(name).exists():
+    match = _HUB_ID.fullmatch(name)
+    if match is None or Path(name).exists():
         return None
-    if found["revision"] is None and Path(name.partition("/")[0]).exists():
+    if match["revision"] is None and Path(name.partition("/")[0]).exists():
         return None
-    return found["name"], found["revision"]
+    return match["name"], match["revision"]
 
 
 def split(name: str) -> tuple[str, str | None]:
@@ -129,10 +129,10 @@ def split(name: str) -> tuple[str, str | None]:
         return name, None
     if name.startswith("~") and Path(name).expanduser().is_dir():  # `--checkpoint=~/rm` in bash
         return os.path.expanduser(name), None
-    found = hub_id(name)
-    if found is None:
+    on_hub = hub_id(name)
+    if on_hub is None:
         raise AssayError(f"{name}: no such folder; {RULE}")
-    return found
+    return on_hub
 
 
 def place_of(name: str) -> str:
@@ -171,7 +171,7 @@ def with_distinct_names(
         hashes = collections.defaultdict(set)
         for slug, model in zip(slugs, models, strict=True):
             hashes[slug].add(model.card.checkpoint_hash)
-        if all(len(each) == 1 for each in hashes.values()):
+        if all(len(of_slug) == 1 for of_slug in hashes.values()):
             break
         slugs = [
             name_of(place, known, depth) if len(hashes[slug]) > 1 else slug

@@ -53,7 +53,7 @@ def identity_of(
     checkpoint: Checkpoint,
     prompts: Sequence[PromptIds],
     settings: Settings | SearchSettings,
-    **said: Any,  # of the fields of `Identity`
+    **resolved: Any,  # of the fields of `Identity`
 ) -> Identity:
     """The identity of a model's result: its checkpoint, ids around the reply, and settings.
 
@@ -61,12 +61,12 @@ def identity_of(
     """
     chosen = settings_identity(settings)
     if isinstance(settings, SearchSettings):
-        chosen = {"dtype": chosen["dtype"], "search": said.pop("search", chosen)}
+        chosen = {"dtype": chosen["dtype"], "search": resolved.pop("search", chosen)}
     return Identity(
         **checkpoint.card.identity,
         prefix_ids=tuple(prompt.prefix for prompt in prompts if prompt.prefix),
         suffix_ids=prompts[0].suffix,
-        **(chosen | said),
+        **(chosen | resolved),
     )
 
 
@@ -153,11 +153,11 @@ def choose_step(
     if settings.step_size is not None or known:
         return settings.step_size or known or 0
     rows = [group[0].rows for group in same_models]
-    positions = 1 + max(len(each.prompt.suffix) for each in rows)
-    if any(each.any_length for each in rows):
+    positions = 1 + max(len(r.prompt.suffix) for r in rows)
+    if any(r.any_length for r in rows):
         positions = SHORT
     model = Model.of([job.checkpoint for job in same_models[0]])
-    longest = max(each.context for each in rows)
+    longest = max(r.context for r in rows)
     work = SweepWork(prefix=longest, own=positions, self_check=settings.self_check)
     try:
         placed = model.on(room, settings.dtype)
@@ -190,8 +190,8 @@ def refusals(
             reasons[models] = str(error)
             continue
         work = SweepWork(
-            prefix=max(each.context for each in rows),
-            own=min(each.shortest_candidate for each in rows),
+            prefix=max(r.context for r in rows),
+            own=min(r.shortest_candidate for r in rows),
             step_size=step,
             self_check=max(
                 min(settings.self_check, len(r), r.checked_at_once) + len(r.baseline) for r in rows

@@ -122,8 +122,8 @@ def conversation_replies(
     replies = []
     for (*turns, reply), own, name in zip(*where, strict=True):
         with prefixed(name):
-            said = [*turns, reply, own] if plain else [reply]  # what the form leaves unsaid
-            keys = {key for turn in said for key, value in turn.items() if value}
+            unsaid = [*turns, reply, own] if plain else [reply]  # what the form leaves unsaid
+            keys = {key for turn in unsaid for key, value in turn.items() if value}
             if more := sorted(keys - {"role", "content", *unread}):
                 raise AssayError(
                     f"it has {', '.join(more)}, and probabilities in form={form!r} are of a "
@@ -225,25 +225,26 @@ class Pair:
           AssayError: a reward model; the chat form of a model without a chat template; tokens,
             prompts or replies that are not the same ids in both, with the first that differs.
         """
-        both = self.checkpoints
-        for checkpoint in both:
+        checkpoints = self.checkpoints
+        for checkpoint in checkpoints:
             checkpoint.expect(LANGUAGE)
-        other_tokenizer = len({c.card.tokenizer_hash for c in both}) > 1
+        other_tokenizer = len({c.card.tokenizer_hash for c in checkpoints}) > 1
         if other_tokenizer:
-            named = [c.tokenizer.convert_ids_to_tokens(c.token_ids) for c in both]
+            named = [c.tokenizer.convert_ids_to_tokens(c.token_ids) for c in checkpoints]
             tokens = [
-                dict(zip(c.token_ids, t, strict=True)) for c, t in zip(both, named, strict=True)
+                dict(zip(c.token_ids, t, strict=True))
+                for c, t in zip(checkpoints, named, strict=True)
             ]
             self._expect_same("vocabulary", *tokens)
         if isinstance(listed, pl.DataFrame):
-            of_both = [conversation_replies(c, listed, self.settings.form) for c in both]
+            of_both = [conversation_replies(c, listed, self.settings.form) for c in checkpoints]
             for name, *replies in zip(of_both[0].names, *(o.replies for o in of_both), strict=True):
                 prefixes = (dict(enumerate(reply.prompt.prefix)) for reply in replies)
                 self._expect_same(f"{name}, prompt", *prefixes)
                 self._expect_same(name, *(dict(enumerate(reply.ids[0])) for reply in replies))
             return
         for prompt, text in prompts.items():
-            cues = [cue_of(checkpoint, text, self.settings.form) for checkpoint in both]
+            cues = [cue_of(checkpoint, text, self.settings.form) for checkpoint in checkpoints]
             read = (dict(enumerate(cue.prompt.prefix)) for cue in cues)
             self._expect_same(f"prompt {prompt!r} in form={self.settings.form!r}", *read)
             if other_tokenizer and listed:
@@ -256,9 +257,9 @@ class Pair:
         first, second = tokens
         differ = (i for i in sorted({*first, *second}) if first.get(i) != second.get(i))
         if (place := next(differ, None)) is not None:
-            said = [repr(of[place]) if place in of else "missing" for of in tokens]
+            shown = [repr(of[place]) if place in of else "missing" for of in tokens]
             raise AssayError(
-                f"{what}: token {place} is {said[0]} in {self.policy.card.slug} and {said[1]} in "
+                f"{what}: token {place} is {shown[0]} in {self.policy.card.slug} and {shown[1]} in "
                 f"{self.reference.card.slug}; allowed: two language models with one tokenizer, and "
                 "in form='chat' with one chat template"
             )
@@ -320,8 +321,8 @@ def _enter(
     """The run with the pair and its results, and their paths; nothing is written."""
     form, given = pair.settings.form, prompts or {}
     in_form = {schema.prompt_in_form(name, form): text for name, text in given.items()}
-    both = None if prompts is None else {**prompts, **in_form}
-    folder = setup.open_run(run, pair.models, both, settings, mesh, LANGUAGE)
+    all_prompts = None if prompts is None else {**prompts, **in_form}
+    folder = setup.open_run(run, pair.models, all_prompts, settings, mesh, LANGUAGE)
     schema.check_names([pair.slug])
     setup.admit_model(folder, pair.slug, pair.entry)
     path_of, mode, rows = schema.scores_path, "ids", len(pair.policy.token_ids)
@@ -352,8 +353,8 @@ def _subtract(folder: RunFolder, pair: Pair, result: Result) -> tuple[int, pl.Da
     """Writes the missing parts of a result; returns the number of new rows, and all rows."""
     inputs = implicit.inputs_of(folder, result.path)
     assert inputs is not None
-    both = [folder.results[path] for path in inputs]
-    policy, reference = (pl.concat(each.frames()) for each in both)
+    sources = [folder.results[path] for path in inputs]
+    policy, reference = (pl.concat(source.frames()) for source in sources)
     result.environment, new = folder.environment, 0
     for start, stop in result.missing:
         began, rows = time.perf_counter(), slice(start, stop)
@@ -364,7 +365,7 @@ def _subtract(folder: RunFolder, pair: Pair, result: Result) -> tuple[int, pl.Da
         result.write(schema.part_name(start, stop), frame, folder.way, seconds)
         new += len(frame)
     if not result.complete:
-        result.self_check = _self_check(both, pair.settings.beta)
+        result.self_check = _self_check(sources, pair.settings.beta)
         result.save()
     return new, pl.concat(result.frames())
 
@@ -374,7 +375,7 @@ def _self_check(inputs: Sequence[Result], beta: float) -> SelfCheck:
 
     The differences and tolerances of both log-probabilities are added, and multiplied by β.
     """
-    first, second = checks = [each.self_check for each in inputs if each.self_check is not None]
+    first, second = checks = [r.self_check for r in inputs if r.self_check is not None]
     return SelfCheck(
         candidates=min(check.candidates for check in checks),
         max_abs_difference=beta * (first.max_abs_difference + second.max_abs_difference),

@@ -264,8 +264,8 @@ class _Loop:
             coefficients = scorer.coefficients(prefix)
         opened = list(map(_Open, jobs, coefficients))
         if processes.writes():  # process 0 alone reads and writes parts; the rest compute with it
-            for one in opened:
-                one.numbers = self._known(one.job)
+            for open_job in opened:
+                open_job.numbers = self._known(open_job.job)
         nothing_yet = self.bar.n == 0
         for span in missing_spans(jobs):
             began, before = time.perf_counter(), self.bar.n
@@ -274,17 +274,17 @@ class _Loop:
             if processes.writes():
                 seconds = time.perf_counter() - began
                 new = [
-                    one
-                    for one, values in zip(opened, scored, strict=True)
-                    if span in one.job.missing
-                    and not self.outcomes[one.job.model].failure
-                    and self._fill(one, span, values)
+                    open_job
+                    for open_job, values in zip(opened, scored, strict=True)
+                    if span in open_job.job.missing
+                    and not self.outcomes[open_job.job.model].failure
+                    and self._fill(open_job, span, values)
                 ]
                 self.write(self._write, span, new, sorted(models), seconds / len(jobs))
                 left = seconds * (len(first.rows) / span[1] - 1)
                 if nothing_yet and span[0] == 0 and span[1] >= _MANY and left > _LONG_S:
-                    for one in new:
-                        self.on_numbers(one.job, one.numbers[:, : span[1]])
+                    for open_job in new:
+                        self.on_numbers(open_job.job, open_job.numbers[:, : span[1]])
             if self.outcomes.all_failed(models):
                 return 0
         sample = self._sample(first.rows)
@@ -317,17 +317,17 @@ class _Loop:
         """The result of a job, on process 0."""
         return self.folder.results[job.path]
 
-    def _fill(self, one: _Open, span: Span, values: np.ndarray) -> bool:
+    def _fill(self, open_job: _Open, span: Span, values: np.ndarray) -> bool:
         """Puts a part's values into a job's numbers, with those of duplicates; whether all is well.
 
         Parts are computed in ascending order, so the first row of every duplicate is known, and a
         resumed run writes the same bytes as an uninterrupted one.
         """
-        (start, stop), job, rows = span, one.job, one.job.rows
-        part = one.numbers[:, start:stop]
+        (start, stop), job, rows = span, open_job.job, open_job.job.rows
+        part = open_job.numbers[:, start:stop]
         part[...] = values
         places, sources = rows.duplicates(start, stop)
-        part[:, places] = one.numbers[:, sources]
+        part[:, places] = open_job.numbers[:, sources]
         key = next(iter(rows.part_columns))
         with self._alone(job):
             check_finite(job.model, key, start, job.columns, part, rows.keys(start, stop)[key])
@@ -335,8 +335,8 @@ class _Loop:
 
     def _write(self, span: Span, new: Iterable[_Open], models: list[str], seconds: float) -> None:
         """Writes the part of one span of jobs computed with `models`: numbers, and how."""
-        for one in new:
-            job, numbers = one.job, one.numbers[:, slice(*span)]
+        for open_job in new:
+            job, numbers = open_job.job, open_job.numbers[:, slice(*span)]
             columns = {**job.rows.keys(*span), **dict(zip(job.columns, numbers, strict=True))}
             frame = pl.DataFrame(columns, job.part_columns)
             way = {**self.folder.way, "step_size": self.step, "together": models}
@@ -360,8 +360,8 @@ class _Loop:
         the prompt has a reply start, those of the reply start alone follow.
         """
         completed = []
-        for one, expected in zip(opened, plain, strict=True):
-            job = one.job
+        for open_job, expected in zip(opened, plain, strict=True):
+            job = open_job.job
             if self.outcomes[job.model].failure:
                 continue
             with self._alone(job):
@@ -378,7 +378,7 @@ class _Loop:
                     dtype,
                     compared=schema.MEDIAN if mixture else schema.LARGEST,
                 )
-                result.coefficients = one.coefficients
+                result.coefficients = open_job.coefficients
                 if job.rows.baseline:
                     result.baseline = float(expected[0, -1])
                 result.save()

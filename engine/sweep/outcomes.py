@@ -128,9 +128,9 @@ def memory_errors(models: Sequence[str], mesh: Mesh, setting: str, value: int) -
         on_host = isinstance(error, MemoryError)
         if not on_host and "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        where = "the host" if on_host else "a device"
+        place = "the host" if on_host else "a device"
         devices = " × ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
         raise OutOfMemory(
-            f"{', '.join(models)}: {where} is out of memory (mesh {devices}, "
+            f"{', '.join(models)}: {place} is out of memory (mesh {devices}, "
             f"{setting}={value}); lower {setting}, or raise mesh.model"
         ) from None

@@ -59,8 +59,8 @@ def rescore(
 def whole_results(folder: RunFolder, checkpoints: Iterable[Checkpoint]) -> list[Result]:
     """The results of some models that have all their rows."""
     hashes = {c.card.checkpoint_hash for c in checkpoints}
-    every = folder.results.values()
-    return [r for r in every if r.identity.checkpoint_hash in hashes and not r.missing]
+    results = folder.results.values()
+    return [r for r in results if r.identity.checkpoint_hash in hashes and not r.missing]
 
 
 def _needs(result: Result) -> tuple[str, str, tuple[str, ...], bool]:
@@ -111,9 +111,9 @@ def _compare(
         plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)
         if listed.baseline:
             kept, alone = np.array([[result.baseline]]), plain_pass(listed, listed.baseline)[0][:1]
-            one = schema.SINGLE if mixture else schema.LARGEST
+            how = schema.SINGLE if mixture else schema.LARGEST
             sample = np.zeros(1, int)
-            self_check("reply start", ["reward"], sample, kept, alone, identity.dtype, compared=one)
+            self_check("reply start", ["reward"], sample, kept, alone, identity.dtype, compared=how)
     written = frame.select(names).to_numpy().T[:, chosen]
     compared = schema.MEDIAN if mixture else schema.LARGEST
     return self_check("re-scored", names, chosen, written, plain, identity.dtype, compared=compared)

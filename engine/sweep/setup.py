@@ -171,12 +171,12 @@ def enter(
         results = [(job, folder.results[job.path]) for job in jobs]
         return [(r.missing, r.complete, recorded_step(folder, job)) for job, r in results]
 
-    found = iter(processes.from_first("missing parts", state))
+    states = iter(processes.from_first("missing parts", state))
     room, known = DeviceRoom.of(mesh), list[RowsJob]()
     for _, group in itertools.groupby(grouped(jobs), key=models_of):
         same_models = list(group)
         listed = list(itertools.chain.from_iterable(same_models))
-        of_listed = list(itertools.islice(found, len(listed)))
+        of_listed = list(itertools.islice(states, len(listed)))
         step = choose_step(same_models, [step for *_, step in of_listed], settings, room)
         for job, (missing, checked, _) in zip(listed, of_listed, strict=True):
             spans = [(start, stop) for start, stop in missing]  # other processes receive lists

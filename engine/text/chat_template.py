@@ -274,10 +274,10 @@ class ChatTemplate:
         try:
             source: str = self.tokenizer.get_chat_template()
         except ValueError as error:
-            named = ", ".join(map(repr, self.tokenizer.chat_template))
+            names = ", ".join(map(repr, self.tokenizer.chat_template))
             raise AssayError(
                 f"tokenizer {self.tokenizer.name_or_path}: several chat templates, none of them "
-                f"named 'default'; allowed: convert --config.template=<one of {named}>"
+                f"named 'default'; allowed: convert --config.template=<one of {names}>"
             ) from error
         return source
 
@@ -398,7 +398,7 @@ def encode(
             raise
         if len(texts) > 1:  # find the one
             alone = (texts[at : at + 1] for at in range(len(texts)))
-            return [encode(tokenizer, one, special=special)[0] for one in alone]
+            return [encode(tokenizer, single, special=special)[0] for single in alone]
         raise AssayError(
             f"tokenizer {tokenizer.name_or_path}: gives up on the text that ends with "
             f"{texts[0][-1][-_SHOWN:]!r} ({error}); leave it out"
@@ -481,8 +481,8 @@ def checked_json(value: Any) -> Any:
             checked_json(key)
             checked_json(value[key])
     elif isinstance(value, list):
-        for each in value:
-            checked_json(each)
+        for entry in value:
+            checked_json(entry)
     elif not isinstance(value, bool | int | float | None):
         raise AssayError(f"a value of type {type(value).__name__}; allowed: what JSON has")
     return value
@@ -492,17 +492,17 @@ def checked_json(value: Any) -> Any:
 def without_nulls(value: Any) -> Any:
     """A JSON value without keys that have no value, which columns of one type for all rows add."""
     if isinstance(value, Mapping):
-        return {key: without_nulls(each) for key, each in value.items() if each is not None}
-    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {key: without_nulls(entry) for key, entry in value.items() if entry is not None}
+    return [without_nulls(entry) for entry in value] if isinstance(value, list) else value
 
 
 def turns(prompt: Prompt) -> Conversation:
     """The turns of a prompt before the reply; one as text may begin with a system turn."""
     if not isinstance(prompt, str):
         return prompt
-    system, mark, said = parted(prompt)[0].rpartition(SYSTEM_END)
+    system, mark, text = parted(prompt)[0].rpartition(SYSTEM_END)
     first = [{"role": "system", "content": system}] if mark else []
-    return [*first, {"role": "user", "content": said}]
+    return [*first, {"role": "user", "content": text}]
 
 
 def _conversation(prompt: Prompt, reply: str) -> Conversation:

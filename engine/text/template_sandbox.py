@@ -237,8 +237,8 @@ def _environment() -> jinja2.Environment:
 
 def _reason(error: Exception) -> str:
     """One line about what a template raised."""
-    said = isinstance(error, jinja2.TemplateError)
-    line = " ".join((str(error) if said else f"{type(error).__name__}: {error}").split())
+    from_template = isinstance(error, jinja2.TemplateError)
+    line = " ".join((str(error) if from_template else f"{type(error).__name__}: {error}").split())
     return line[:_LONGEST_REASON]
 
 

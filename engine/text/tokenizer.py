@@ -60,12 +60,12 @@ def left_out(tokenizer: PreTrainedTokenizerBase, rows: int) -> str:
     """What of either side is no candidate, in words; "" where tokenizer and embedding agree."""
     ids = {*tokenizer.get_vocab().values()}
     extra, empty = sum(i >= rows for i in ids), rows - sum(i < rows for i in ids)
-    said = []
+    clauses = []
     if extra:
-        said.append(f"{extra:,} of {len(ids):,} token ids have no row in the embedding")
+        clauses.append(f"{extra:,} of {len(ids):,} token ids have no row in the embedding")
     if empty:
-        said.append(f"{empty:,} of {rows:,} rows of the embedding have no token")
-    return " and ".join(said)
+        clauses.append(f"{empty:,} of {rows:,} rows of the embedding have no token")
+    return " and ".join(clauses)
 
 
 def vocabulary(
@@ -116,14 +116,14 @@ def _round_trip(prompt: PromptIds, token_id: int, token: str, whole: tuple[int, 
 
 def _missing(folder: Path) -> str:
     """What a folder without tokenizer.json holds instead, and how to make the file."""
-    there = [name for name in _MADE_FROM if (folder / name).is_file()]
-    if not there:
+    present = [name for name in _MADE_FROM if (folder / name).is_file()]
+    if not present:
         return f"{folder}: no {FILE}; allowed: a folder with the tokenizer of the model"
     code = (
         "from transformers import AutoTokenizer; "
         f"AutoTokenizer.from_pretrained({os.fspath(folder)!r}).save_pretrained({os.fspath(folder)!r})"
     )
     return (
-        f"{folder}: no {FILE}, only {there[0]}; make it with:  pip install {_PACKAGES}  and:  "
+        f"{folder}: no {FILE}, only {present[0]}; make it with:  pip install {_PACKAGES}  and:  "
         f'python -c "{code}"'
     )

@@ -78,10 +78,10 @@ def fitting(
     least = min((model.card.decoder.max_positions for model in models), default=0)
     if long:
         size, first = counted(len(long), "reply"), ", ".join(long[:3])
-        said = f"{size} cannot be used, since too long for the {least:,} tokens of a model: {first}"
+        note = f"{size} cannot be used, since too long for the {least:,} tokens of a model: {first}"
         if not kept:
-            raise AssayError(f"{said}; allowed: shorter ones")
-        say(f"note: {said}{', …' if len(long) > 3 else ''}")
+            raise AssayError(f"{note}; allowed: shorter ones")
+        say(f"note: {note}{', …' if len(long) > 3 else ''}")
     return kept
 
 

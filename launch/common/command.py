@@ -132,12 +132,12 @@ class Command:
 
     # Any: values of flags and settings, and what JSON holds.
     def call(
-        self, *named: Any, config: str | os.PathLike[str] | Mapping[str, Any], **given: Any
+        self, *arguments: Any, config: str | os.PathLike[str] | Mapping[str, Any], **given: Any
     ) -> dict[str, Any]:
         """Runs it in this process.
 
         Args:
-          *named: its arguments without a flag.
+          *arguments: its arguments without a flag.
           config: its settings, by name, one of a section as `"mesh.model"`; or a file with them,
             as `--config` names it.
           **given: its flags, with `_` for `-`; a list is of several values, None as if left out.
@@ -149,15 +149,15 @@ class Command:
           AssayError: what the command would refuse.
         """
         began, values = time.monotonic(), self._flags()
-        argv = _command_line(values, named, config, given)
+        argv = _command_line(values, arguments, config, given)
         try:
             with _quiet():
                 self._parse(values, argv)
                 result = self._result(values)
-                said = self._said(values, result, began)
+                printed = self._said(values, result, began)
         except flags.Error as error:
             raise AssayError(" ".join(str(error).split())) from error
-        return {**said, "exit_status": result.exit_status}
+        return {**printed, "exit_status": result.exit_status}
 
     def _result(self, given: Given) -> CommandResult:
         result = self.body(given)
@@ -166,8 +166,8 @@ class Command:
     def _flags(self) -> FlagValues:
         given = FlagValues()
         given.set_gnu_getopt(True)
-        for each in self.define:
-            _define(given, each)
+        for stated in self.define:
+            _define(given, stated)
         flags.DEFINE_bool("help", False, "Print this text.", short_name="h", flag_values=given)
         _define(given, _JSON if self.settings is None else {**_JSON, **_CONFIG})
         return given
@@ -207,12 +207,12 @@ class Command:
 
 # Any: values of flags and settings.
 def _command_line(
-    flags_: FlagValues, named: Sequence[Any], config: Any, given: Mapping[str, Any]
+    flags_: FlagValues, arguments: Sequence[Any], config: Any, given: Mapping[str, Any]
 ) -> list[str]:
     """What a shell would pass for the arguments of `Command.call`."""
-    if wrong := [value for value in named if not isinstance(value, str | os.PathLike)]:
+    if wrong := [value for value in arguments if not isinstance(value, str | os.PathLike)]:
         raise AssayError(f"{wrong[0]!r}; allowed: texts or paths, as separate arguments")
-    argv = [*map(os.fspath, named)]
+    argv = [*map(os.fspath, arguments)]
     if isinstance(config, str | os.PathLike):
         argv.append(f"--config={os.fspath(config)}")
     elif isinstance(config, Mapping):
@@ -226,8 +226,8 @@ def _command_line(
         if isinstance(value, Mapping):
             raise AssayError(f"{key}={value!r}; allowed: a text, or a list of several")
         repeated = name in flags_ and isinstance(flags_[name], flags.MultiFlag)
-        each = value if repeated and isinstance(value, list | tuple) else [value]
-        argv += [f"--{name}={_as_text(one)}" for one in each if one is not None]
+        values = value if repeated and isinstance(value, list | tuple) else [value]
+        argv += [f"--{name}={_as_text(element)}" for element in values if element is not None]
     return argv
 
 
@@ -277,13 +277,13 @@ def run_lock(name: str, run: str, *, wait: bool = False) -> Iterator[None]:
 def paths(given: Given, flag: str, *, none: bool = False) -> list[str]:
     """The paths of a flag; raises AssayError if one is empty or, unless `none`, there is none."""
     value = given[flag].value
-    named = value if isinstance(value, list) else [value]
-    if none and not named:
+    listed = value if isinstance(value, list) else [value]
+    if none and not listed:
         return []
-    if not named or not all(named):
+    if not listed or not all(listed):
         allowed = given[flag].help.split(". ")[0].rstrip(".")
         raise AssayError(f"--{flag} is missing; allowed: {allowed[0].lower()}{allowed[1:]}")
-    return named
+    return listed
 
 
 def _define(given: FlagValues, stated: Flags | Callable[[FlagValues], None]) -> None:

@@ -118,8 +118,8 @@ def compared(
       AssayError: what cannot be compared or swept, or a setting that would be ignored.
     """
     check_choice("noise", given.config.noise, ("all", "one", "off"))
-    named = [name for name in given.config.compared.split(",") if name]
-    sweeps = _sweeps(given, paths, named)
+    compared = [name for name in given.config.compared.split(",") if name]
+    sweeps = _sweeps(given, paths, compared)
     load = functools.partial(analysis.load, allow_incomplete=settings.allow_incomplete)
     runs = {of: load(path) for of, path in paths.items() if of not in sweeps}
     sides = {
@@ -128,7 +128,7 @@ def compared(
         else side_of(runs[of], given[f"{of}_model"].value, f"--{of}")
         for of in paths
     }
-    lists = [each for each in (listed, probes) if each is not None]
+    lists = [conversations for conversations in (listed, probes) if conversations is not None]
     if listed is not None:
         check_rendering([model for sweep in sweeps.values() for model in sweep.models], listed)
         for of, run in runs.items():
@@ -136,7 +136,7 @@ def compared(
                 _check_judged(run, sides[of], each)
     if not sweeps:  # said of what was found to be runs
         _refuse_settings_of_sweeps(given)
-    prompts = matching(sides[BEFORE], sides[AFTER], named)
+    prompts = matching(sides[BEFORE], sides[AFTER], compared)
     check_limits(limits, sides, prompts)
     noise = [load(path) for path in given.noise]
     for path, run in zip(given.noise, noise, strict=True):
@@ -171,7 +171,7 @@ def compared(
 
 
 def _sweeps(
-    given: command.Given, paths: Mapping[str, epath.Path], named: Sequence[str]
+    given: command.Given, paths: Mapping[str, epath.Path], compared: Sequence[str]
 ) -> dict[str, NeededSweep]:
     """The sweeps of the sides that are checkpoints; `named` are the prompts that are compared."""
     swept = {of: str(path) for of, path in paths.items() if is_model(str(path))}
@@ -181,8 +181,8 @@ def _sweeps(
         raise AssayError(f"--run={given.run}: a file; allowed: a folder")
     opened = sources.opened([*swept.values()], given.config, given.config.verify)
     prompts, sweeps = scoring.prompts(given), dict[str, NeededSweep]()
-    if named and set(named) <= set(prompts):
-        prompts = {name: prompts[name] for name in named}
+    if compared and set(compared) <= set(prompts):
+        prompts = {name: prompts[name] for name in compared}
     for of, model in zip(swept, opened, strict=True):
         model.expect(REWARD)
         if given[f"{of}_model"].value not in ("", model.card.slug):
@@ -202,13 +202,13 @@ def _cost(
     listed: ConversationList | None,
 ) -> str:
     """What the sweeps are, and what the noise adds to them."""
-    said = f"sweeping {' and '.join(sweeps)} under {counted(len(prompts), 'prompt')}"
-    said += f", and scoring {listed.size_in_words}" if listed else ""
+    line = f"sweeping {' and '.join(sweeps)} under {counted(len(prompts), 'prompt')}"
+    line += f", and scoring {listed.size_in_words}" if listed else ""
     if again is None:
-        return said
+        return line
     *_, of = sweeps
     return (
-        f"{said}; then, to measure the noise, {of} once more, in {again.settings.dtype}, under "
+        f"{line}; then, to measure the noise, {of} once more, in {again.settings.dtype}, under "
         f"{counted(len(again.prompts), 'prompt')}: this multiplies the time of {of} by "
         f"{1 + len(again.prompts) / len(prompts):.3g} "
         "(--config.noise=one: only the first prompt; =off: no such sweep)"
@@ -239,9 +239,9 @@ def _sweep(
 def _check_judged(run: Run, side: Side, listed: ConversationList) -> None:
     """Raises AssayError for a run in which the model has not scored the same pairs, or edits."""
     edited, key = listed.name.endswith(PROBES), (listed.name.removesuffix(PROBES), side.slug)
-    there = key in (run.probes if edited else run.conversations)
-    if not there or not run.conversation_list(*key, probes=edited).equals(listed.table):
-        has = "scored other rows under the name" if there else "has no scores of"
+    is_scored = key in (run.probes if edited else run.conversations)
+    if not is_scored or not run.conversation_list(*key, probes=edited).equals(listed.table):
+        has = "scored other rows under the name" if is_scored else "has no scores of"
         raise AssayError(
             f"{side.name}: {side.slug} {has} {listed.name!r}; allowed: a run into which `assay "
             f"score --items=<the same file>{' --probes' * edited}` wrote, or a checkpoint"

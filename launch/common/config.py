@@ -45,7 +45,7 @@ class CommandSettings:
     def defaults(self) -> ConfigDict:
         """The values that they have without a file and overrides."""
         config = ConfigDict()
-        for field in (field for each in self.classes for field in dataclasses.fields(each)):
+        for field in (field for cls in self.classes for field in dataclasses.fields(cls)):
             if field.name not in (*self._without, *config):
                 config[field.name] = _default(field)
         config.update(self._changed)
@@ -116,13 +116,13 @@ def made(settings: type[_Made], config: ConfigDict) -> _Made:
 # Any: settings are of several types.
 def given_fields(settings: Any, config: ConfigDict) -> dict[str, Any]:
     """The fields of a settings class that a config has, by name; a section as an instance."""
-    found = {}
+    fields = {}
     for field in dataclasses.fields(settings):
         if field.name in config:
             value = config[field.name]
             is_section = isinstance(value, ConfigDict)
-            found[field.name] = made(cast(type, field.type), value) if is_section else value
-    return found
+            fields[field.name] = made(cast(type, field.type), value) if is_section else value
+    return fields
 
 
 def as_flags(config: ConfigDict, above: str = "") -> str:
@@ -163,7 +163,7 @@ def _described(
     config: ConfigDict, classes: Sequence[type], above: str
 ) -> Iterator[tuple[str, Any, str]]:
     """Key, value and meaning of every setting; a section that is another command's is one entry."""
-    fields = {f.name: f for each in reversed(classes) for f in dataclasses.fields(each)}
+    fields = {f.name: f for cls in reversed(classes) for f in dataclasses.fields(cls)}
     for name, value in config.items():
         field = fields[name]
         if not isinstance(value, ConfigDict):

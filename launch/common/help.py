@@ -90,9 +90,9 @@ def _flag(flag: flags.Flag[object]) -> str:
     return _entry(flag.name, meaning, flag.default)
 
 
-def _entry(named: str, meaning: str, default: object) -> str:
+def _entry(name: str, meaning: str, default: object) -> str:
     shown = "" if default in (None, "", []) else f" (default:\xa0{default})"  # on one line
-    line = f"  --{named}: {' '.join(meaning.split())}{shown}"
+    line = f"  --{name}: {' '.join(meaning.split())}{shown}"
     filled = textwrap.fill(line, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
     return filled.replace("\xa0", " ")
 

@@ -49,17 +49,17 @@ def computed(
                 f"{name}={given.config[name]!r} with {flag}: language models have no such setting"
             )
     run = paths(given, "run")[0]
-    named = paths(given, "reward-of")
-    policy, reference = sources.checkpoints(named, given.config, given.config.verify)
+    names = paths(given, "reward-of")
+    policy, reference = sources.checkpoints(names, given.config, given.config.verify)
     pair = Pair(policy, reference, made(ImplicitSettings, given.config))
     listed = items if isinstance(items, ConversationList) else None
     prompts = None if listed else scoring.prompts(given)
     if listed:
         inputs.check_rendering(pair.checkpoints, listed)
-    where = (pair, prompts, run, *scoring.settings(Settings, given.config, pair.checkpoints))
+    arguments = (pair, prompts, run, *scoring.settings(Settings, given.config, pair.checkpoints))
     with run_lock(command, run, wait=given.wait):
         rewards = sweep_pair(
-            *where,
+            *arguments,
             items[:3] if isinstance(items, ConversationList) else items,
             on_rewards=scoring.show_extremes,
             on_outcomes=scoring.show_models,
@@ -67,7 +67,7 @@ def computed(
         if listed:
             inputs.record(listed, run, [pair.slug])
             if probes:
-                rewards += sweep_pair(*where, probes[:3])
+                rewards += sweep_pair(*arguments, probes[:3])
                 inputs.record(probes, run, [pair.slug])
             size = listed.size_in_words
             return scoring.judged(run, listed.name, size, [pair.slug], rewards)

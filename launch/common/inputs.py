@@ -68,8 +68,8 @@ def given_list(given: Given, *, sweeps: bool = False) -> ConversationList | None
     Raises:
       AssayError: as `files.read_conversations`.
     """
-    named = "--config.prompts" if "prompts" in keys_typed(given) else ""
-    flag = "--prompt" if given.prompt else named
+    config_flag = "--config.prompts" if "prompts" in keys_typed(given) else ""
+    flag = "--prompt" if given.prompt else config_flag
     shared = functools.cache(functools.partial(_shared, given)) if flag else None
     path = Path(paths(given, "items")[0])
     listed = files.read_conversations(path, given.column, "" if sweeps else flag, shared)

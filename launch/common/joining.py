@@ -28,10 +28,10 @@ FLAGS = {  # as `command.Flags`
 
 def join(name: str, given: Any) -> None:  # parsed FlagValues
     """Joins the processes if a flag or the environment says that there are several."""
-    named = (given.coordinator, given.processes, given.process)
-    if not given.multihost and named == (None, None, None):
+    stated = (given.coordinator, given.processes, given.process)
+    if not given.multihost and stated == (None, None, None):
         return
-    coordinator, count, index = _from_environment(*named)
+    coordinator, count, index = _from_environment(*stated)
     if count == 1:
         return
     if coordinator and index == 0:

@@ -43,8 +43,10 @@ def score(
     where = (str(root / "run"), settings, mesh)
     sweep_rewards([model], prompts, *where, scoring.show_extremes)
     if items is not None:
-        each = {_ITEMS: ELO[_ITEMS]}
-        sweep_rewards([model], each, *where, on_outcomes=scoring.show_first_rows, items=items)
+        word_prompts = {_ITEMS: ELO[_ITEMS]}
+        sweep_rewards(
+            [model], word_prompts, *where, on_outcomes=scoring.show_first_rows, items=items
+        )
 
 
 def at_hand(slugs: Sequence[str], folder: Path | None) -> dict[ModelSpec, str]:
@@ -52,17 +54,17 @@ def at_hand(slugs: Sequence[str], folder: Path | None) -> dict[ModelSpec, str]:
 
     Raises AssayError for an unknown slug, and where a model of `slugs`, or all, have no folder.
     """
-    known, found, lacking = known_models.MODELS, {}, []
+    known, models, lacking = known_models.MODELS, {}, []
     for slug in slugs or known:
         check_choice("models", slug, [*known])
         spec = known[slug]
         names = (spec.hub_id.replace("/", "--"), slug)
         places = [folder / name for name in names] if folder else [Path(spec.hub_id)]
-        if there := [p for p in places if folder is None or (p / "config.json").is_file()]:
-            found[spec] = str(there[0])
+        if present := [p for p in places if folder is None or (p / "config.json").is_file()]:
+            models[spec] = str(present[0])
         else:
             lacking.append(spec.hub_id)
-    if lacking and (slugs or not found):
+    if lacking and (slugs or not models):
         what = f"no folder of {', '.join(lacking)}"
         raise AssayError(f"--source-dir={folder}: {what}; name it owner--name or by the slug")
-    return found
+    return models

@@ -47,8 +47,8 @@ def model_of_source(source: str) -> Model:
             hf = text_model(read_json(file))
     elif spec is not None:
         hf = spec.config_json()
-    elif named := hub_id(source):
-        hf = fetch_config(*named)
+    elif on_hub := hub_id(source):
+        hf = fetch_config(*on_hub)
     else:
         raise AssayError(
             f"source={source!r}; {RULE}; or a config.json, or a model of `assay models`"
@@ -90,8 +90,8 @@ def planned(config: ConfigDict, source: str) -> tuple[str, dict[str, Any]]:
         "rows": rows,
         "here": {"platform": here.platform, "free_bytes": here.usable, "fits": not reason},
     }
-    said = reason or f"fits, with a step of {step:,} ({in_words(here.usable)} are free)"
-    return f"{_text(model, work, rows)}\n\nhere ({here.platform}): {said}", facts
+    verdict = reason or f"fits, with a step of {step:,} ({in_words(here.usable)} are free)"
+    return f"{_text(model, work, rows)}\n\nhere ({here.platform}): {verdict}", facts
 
 
 def _row(model: Model, room: DeviceRoom, dtype: str | None, work: SweepWork) -> dict[str, Any]:

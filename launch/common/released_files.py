@@ -63,9 +63,9 @@ class Choices:
         return "reward" if self.values == "rewards" else "logprob"
 
 
-def _check(flag: str, value: str, allowed: Sequence[str], where: str = "") -> None:
+def _check(flag: str, value: str, allowed: Sequence[str], context: str = "") -> None:
     if value not in allowed:
-        raise AssayError(f"--{flag}={value!r}{where}; allowed: {', '.join(map(repr, allowed))}")
+        raise AssayError(f"--{flag}={value!r}{context}; allowed: {', '.join(map(repr, allowed))}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,10 +63,10 @@ class _Import:
                     f"source={path}: its human scores of the list {self.items!r} differ from "
                     "those of an earlier file"
                 )
-        said = {"layout": self.choices.layout, "source_sha256": content.sha256}
+        imported = {"layout": self.choices.layout, "source_sha256": content.sha256}
         if self.choices.number == "logprob":
-            said["values"] = self.choices.values
-        source = _Source(path.name, said)
+            imported["values"] = self.choices.values
+        source = _Source(path.name, imported)
         for column in content.columns:
             try:
                 self._add_result(column, vocab, source)
@@ -168,10 +168,10 @@ def import_scores(source: str, run: str, choices: Choices) -> str:
     folder = next(iter(gathered.results)).split("/model=")[0]
     rows = sum(len(frame) for frame, _ in gathered.results.values())
     counts = {"file": len(paths), "model": len(gathered.models), "prompt": len(gathered.prompts)}
-    said = ", ".join(counted(n, what) for what, n in counts.items())
+    sizes = ", ".join(counted(n, what) for what, n in counts.items())
     numbers = "rewards" if choices.number == "reward" else "log-probabilities"
     humans = ", with humans" if schema.humans_path(gathered.items) in gathered.tables else ""
-    return f"{run}/{folder}: {said}, {rows:,} {numbers}{humans}"
+    return f"{run}/{folder}: {sizes}, {rows:,} {numbers}{humans}"
 
 
 def _list_name(source: str, choices: Choices) -> str:
@@ -193,10 +193,10 @@ def _admit_model(folder: RunFolder, slug: str, entry: Json) -> None:
 
 def has_human_ranks(run: epath.Path, name: str, humans: pl.DataFrame | None, allowed: str) -> bool:
     """Whether a run holds people's ranks of a list; raises AssayError for others than `humans`."""
-    there = RunFolder.open(str(run)).table(schema.humans_path(name))
-    if there is None:
+    present = RunFolder.open(str(run)).table(schema.humans_path(name))
+    if present is None:
         return False
-    if humans is None or not there.equals(humans):
+    if humans is None or not present.equals(humans):
         raise AssayError(
             f"run {run}: other human scores of the list {name!r} already exist; allowed: {allowed}"
         )

@@ -182,8 +182,8 @@ def computed(
 ) -> command.CommandResult:
     """`result` of models under prompts: the place in the run, and how many numbers are new."""
     size = f"{counted(len(models), 'model')} × {counted(len(prompts), 'prompt')}"
-    said = f"{run}/{place}: {size}, {outcome(new, what)}"
-    return result(said, run, [model.card.slug for model in models], [*prompts.values()])
+    line = f"{run}/{place}: {size}, {outcome(new, what)}"
+    return result(line, run, [model.card.slug for model in models], [*prompts.values()])
 
 
 def judged(run: str, name: str, size: str, slugs: Sequence[str], new: int) -> command.CommandResult:
@@ -196,8 +196,8 @@ def judged(run: str, name: str, size: str, slugs: Sequence[str], new: int) -> co
         results = facts.of_conversations(run, name, slugs)
         return {"run": run, "replies": place, "results": results}
 
-    said = f"{counted(len(slugs), 'model')} × {size}, {outcome(new, 'rewards')}"
-    return command.CommandResult(f"{place}: {said}", json_facts)
+    line = f"{counted(len(slugs), 'model')} × {size}, {outcome(new, 'rewards')}"
+    return command.CommandResult(f"{place}: {line}", json_facts)
 
 
 def outcome(computed: int, what: str) -> str:

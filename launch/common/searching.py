@@ -25,24 +25,24 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSe
 
 def said(run: str, results: Sequence[SearchResult]) -> str:
     """The last line of a search: the new sequences with their rewards and certificates."""
-    new = [one for one in results if one.new]
+    new = [result for result in results if result.new]
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    named = ", ".join(map(_sequence, new[:_NAMED])) or "complete already"
-    return f"{run}/sequences: {len(new)} new; {named}{more}"
+    sequences = ", ".join(map(_sequence, new[:_NAMED])) or "complete already"
+    return f"{run}/sequences: {len(new)} new; {sequences}{more}"
 
 
-def _sequence(one: SearchResult) -> str:
-    notes, found = [], one.certificate
-    if found is not None and found.better:
+def _sequence(result: SearchResult) -> str:
+    notes, certificate = [], result.certificate
+    if certificate is not None and certificate.better:
         notes.append(
-            f"{found.better:,} of its {found.swaps:,} swaps of one token are better, the best "
-            f"{found.best_text!r} with {found.best_reward:.4g}"
+            f"{certificate.better:,} of its {certificate.swaps:,} swaps of one token are better, "
+            f"the best {certificate.best_text!r} with {certificate.best_reward:.4g}"
         )
-    elif found is not None:
-        notes.append(f"none of its {found.swaps:,} swaps of one token is better")
-    if one.rejected:
-        notes.append(f"{one.rejected} candidates rejected for their text")
-    line = f"{one.direction} {one.reward:.4g} {one.text!r}"
+    elif certificate is not None:
+        notes.append(f"none of its {certificate.swaps:,} swaps of one token is better")
+    if result.rejected:
+        notes.append(f"{result.rejected} candidates rejected for their text")
+    line = f"{result.direction} {result.reward:.4g} {result.text!r}"
     return f"{line} ({', '.join(notes)})" if notes else line
 
 

@@ -50,7 +50,7 @@ def share(
         )
     decoders = [group[0].card.decoder for group in groups]  # the deepest of each
     # Operations of a prompt, up to a factor that all groups share.
-    costs = [flops.extension(one, 1, 0) * (one.vocab_size if vocab else 1) for one in decoders]
+    costs = [flops.extension(d, 1, 0) * (d.vocab_size if vocab else 1) for d in decoders]
     mine = shares(costs, len(prompts), shard.count)[shard.index - 1]
     _, piece, pieces = mine[0]  # the same of each: piece 0 of 1 where groups are whole
     chosen = {id(checkpoint) for group, _, _ in mine for checkpoint in groups[group]}

@@ -29,13 +29,13 @@ def cut_replies(listed: ConversationList, run: str, slug: str) -> ConversationLi
         f"worst pairs of {slug}", functools.partial(_worst, listed.name, run, slug)
     )
     rows = []
-    each = listed.table.filter(pl.len().over("row", "side") == 1)
+    single = listed.table.filter(pl.len().over("row", "side") == 1)
     for row in worst:
-        for one in each.filter(row=row).iter_rows(named=True):
-            *turns, reply = one["messages"]
+        for entry in single.filter(row=row).iter_rows(named=True):
+            *turns, reply = entry["messages"]
             for end in _ends(reply["content"] or ""):
                 cut = [*turns, {**reply, "content": reply["content"][:end]}]
-                rows.append({**one, "messages": cut, "labels": [], "conversation_id": len(rows)})
+                rows.append({**entry, "messages": cut, "labels": [], "conversation_id": len(rows)})
     if not rows:
         return None
     table = pl.DataFrame(rows, schema=listed.table.schema)
@@ -54,7 +54,7 @@ def _worst(name: str, run: str, slug: str) -> list[int]:
 
 def _ends(text: str) -> list[int]:
     """Where a text is cut: behind words, and at its end."""
-    words = [found.end() for found in re.finditer(r"\S+", text)]
+    words = [match.end() for match in re.finditer(r"\S+", text)]
     if not words:
         return []
     places = np.linspace(0, len(words) - 1, min(len(words), _CUTS)).round().astype(int)

@@ -125,11 +125,11 @@ def load_models(
     """
     models = []
     with tempfile.TemporaryDirectory() as nowhere:
-        where = run or os.path.join(nowhere, "run")
+        folder = run or os.path.join(nowhere, "run")
         for checkpoint in checkpoints:
             probe = {"probe-of-serve": _EXAMPLE}
-            [found] = check_vocabulary([checkpoint], probe, where, settings, mesh).values()
-            step = found.step_size
+            [job] = check_vocabulary([checkpoint], probe, folder, settings, mesh).values()
+            step = job.step_size
             with memory_errors([checkpoint.card.slug], mesh, "step_size", step):
                 models.append(Model(checkpoint, load_scorer(settings, mesh, [checkpoint], step)))
     return models
@@ -272,10 +272,10 @@ class Explorer:
         model, prompt = self.models[question.model], prompt_id(question.prompt)
         step = model.scorer.step_size
         settings = dataclasses.replace(self.settings, step_size=step, check_memory=False)
-        where = {prompt: question.prompt}, self.run, settings, model.scorer.mesh
+        arguments = {prompt: question.prompt}, self.run, settings, model.scorer.mesh
         with run_lock("serve", self.run), self._memory(model):
             scorer = Held(**vars(model.scorer), numbers=numbers)
-            count = sweep_rewards([model.checkpoint], *where, load=lambda *_: scorer)
+            count = sweep_rewards([model.checkpoint], *arguments, load=lambda *_: scorer)
         what = f"{count:,} rewards" if count else "there already"
         job.tell("kept", line=f"{model.checkpoint.card.slug} under {prompt}: {what}")
 
@@ -284,7 +284,7 @@ class Explorer:
         return token_rows(model.checkpoint, prompt, *how, chosen)
 
     def _first(
-        self, model: Model, prompt: str, found: Callable[[np.ndarray, np.ndarray], object]
+        self, model: Model, prompt: str, on_numbers: Callable[[np.ndarray, np.ndarray], object]
     ) -> None:
         """Scores the first words; `found` takes rows of the whole ranking, and their numbers."""
         ids, known = model.first_words, np.array(model.checkpoint.token_ids)
@@ -295,7 +295,7 @@ class Explorer:
             if start == 0:
                 prefix = model.prefill(rows.prompt)
             [numbers] = model.detailed.score(prefix, rows, 0, len(rows))
-            found(np.searchsorted(known, chosen), numbers[:1])
+            on_numbers(np.searchsorted(known, chosen), numbers[:1])
 
     def _reply_numbers(self, model: Model, prompt: str, replies: Sequence[str]) -> np.ndarray:
         """Rewards and objectives of replies: float32 [columns, replies]."""

@@ -57,7 +57,7 @@ def replies(fields: Fields) -> list[str]:
     given = fields.get("replies")
     if not isinstance(given, list) or not 1 <= len(given) <= REPLIES:
         raise AssayError(f"replies: allowed: a list of 1 to {REPLIES} texts")
-    return [_text({"reply": each}, "reply", "") for each in given]
+    return [_text({"reply": text}, "reply", "") for text in given]
 
 
 def reply(fields: Fields) -> str:

@@ -137,7 +137,7 @@ def explore(
     first = loaded[0][1]
     dtype = nnx.merge(first.graph, first.params).decoder.embedding[...].dtype
     settings = SweepSettings(dtype=str(dtype), step_size=first.step_size)
-    explorer = Explorer([Model.of(*each) for each in loaded], settings, run)
+    explorer = Explorer([Model.of(*pair) for pair in loaded], settings, run)
     explorer.desk.enter(Job(lambda job: explorer.warm_up(), lambda event, data: None))
     return Server(explorer, bind(HOST, port), framed=app.NOTEBOOKS)
 
@@ -149,8 +149,8 @@ def bind(host: str, port: int) -> socket.socket:
     """
     try:  # it listens at once: a second server must not get the same port while models load
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
+        dual_stack = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port), family=family, dualstack_ipv6=dual_stack)
     except OSError as error:
         reason = (error.strerror or "").partition(" (while")[0]
         raise AssayError(

@@ -1,6 +1,6 @@
 """Every bench runs at toy sizes from its first to its last line."""
 
-import dataclasses
+import concurrent.futures
 
 import numpy as np
 import pytest
@@ -8,24 +8,23 @@ import torch
 
 from bench import device, peers, report, search, sweep
 from bench.random_model import published
-from demo.embedded_models import EMBEDDED
 from tests.support import large_runs
 
 pytestmark = pytest.mark.slow  # models are loaded, programs compiled and processes started
 
-SLUG = "smollm2-135m-d14-rt-mlp"
 SWEEP = ("--candidates=64", "--cached=32", "--paper=32", "--step_size=32", "--batches=32")
 SEARCH = ("--candidates=8", "--length=2", "--topk=8", "--swept=32", "--steps=1", "--batches=8")
 
 
 @pytest.fixture(scope="module")
-def flags(tmp_path_factory):
-    """Flags of a bench on the embedded model behind two of its layers."""
-    shallow = dataclasses.replace(EMBEDDED[SLUG], depth=2)
+def flags(checkpoint):
+    """Flags of a bench, on a tiny model in the place of an embedded one."""
+    made = checkpoint("mlp", head="mlp", max_position_embeddings=256)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(EMBEDDED, SLUG, shallow)
+        for bench in (sweep, search):
+            patch.setattr(bench, "embedded_model", lambda *_: (made.path.parent / "hf", made))
         patch.setattr(peers, "quiet", lambda threads: None)
-        yield [f"--model={SLUG}", f"--out={tmp_path_factory.mktemp('demo')}", "--rounds=1"]
+        yield ["--rounds=1"]
 
 
 def test_sweep_compares_rewards_with_those_of_transformers(flags, capsys):
@@ -44,11 +43,11 @@ def test_other_rewards_end_the_sweep(monkeypatch, other):
         sweep.main([])
 
 
-def test_search_compares_rewards_and_gradients_with_those_of_torch(flags):
+def test_search_compares_rewards_and_gradients_with_those_of_torch(flags, monkeypatch):
+    ours, slopes = search.gradient, []
+    monkeypatch.setattr(search, "gradient", lambda *of: slopes.append(ours(*of)) or slopes[0])
     search.main([*flags, *SEARCH])
-
-
-def test_another_gradient_ends_the_search(flags, monkeypatch):
+    monkeypatch.setattr(search, "gradient", lambda *of: slopes[0])  # compiled once
     gradient = peers.TorchGCG.gradient
     monkeypatch.setattr(peers.TorchGCG, "gradient", lambda self: -gradient(self))
     with pytest.raises(SystemExit, match="different numbers"):
@@ -71,6 +70,9 @@ def test_report_compares_its_agreement_with_scipys(tmp_path, monkeypatch, capsys
 
 
 def test_device_prints_every_section_at_toy_shapes(capsys, monkeypatch):
+    """The peer in a thread, whose process imports torch once more."""
+    threads = concurrent.futures.ThreadPoolExecutor
+    monkeypatch.setattr(device.concurrent.futures, "ProcessPoolExecutor", lambda n, **_: threads(n))
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     assert device.main(["--toy", "--model=gemma-2-27b", "--step_sizes=16"]) == 0
     printed = capsys.readouterr().out

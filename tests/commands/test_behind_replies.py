@@ -8,6 +8,7 @@ import pytest
 from engine.runs import schema
 from launch.common import scoring
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PAIRS = [
     {"prompt": f"What is {what}?", "chosen": f"{what} is love", "rejected": f"no {what}"}
     for what in ("art", "war", "truth", "food", "peace")
@@ -17,6 +18,12 @@ PAIRS = [
 @pytest.fixture(scope="module")
 def model(checkpoint):
     return checkpoint(max_position_embeddings=256).path
+
+
+@pytest.fixture(autouse=True)
+def few_times(monkeypatch):
+    """Tokens stand once and twice behind a reply, not up to 32 times."""
+    monkeypatch.setattr(schema, "TIMES", (1, 2))
 
 
 @pytest.fixture
@@ -38,21 +45,21 @@ def test_each_text_stands_behind_each_prompt_and_a_second_call_computes_nothing(
     command, model, tmp_path
 ):
     run = tmp_path / "run"
-    flags = [model, f"--run={run}", "--prompt=Why?", "--prompt=How?", "--after=So ", "--after=No"]
+    flags = [model, f"--run={run}", "--prompt=Why?", "--prompt=How?", "--after=So ", "--after=No "]
     said = json.loads(command("sweep", *flags, "--json").fine().out[-1])
-    assert prompts(run) == sorted(f"{p}?␟{a}" for p in ("Why", "How") for a in ("So ", "No"))
+    assert prompts(run) == sorted(f"{p}?␟{a}" for p in ("Why", "How") for a in ("So ", "No "))
     assert len(said["results"]) == 4
     assert all(isinstance(result["baseline"], float) for result in said["results"])
     assert "complete already" in command("sweep", *flags).fine().out[-1]
     assert command("verify", f"--run={run}", f"--checkpoint={model}", "--rescore=3").fine()
 
 
-@pytest.mark.parametrize(("of", "count"), [("chosen", 3), ("rejected", 3), ("both", 6)])
+@pytest.mark.parametrize(("of", "count"), [("rejected", 2), ("both", 4)])
 def test_a_sample_of_pairs_stands_behind_its_own_prompts(
     command, model, pairs, tmp_path, of, count
 ):
     run = tmp_path / "run"
-    flags = [f"--after_items={pairs}", "--config.after.rows=3", f"--config.after.of={of}"]
+    flags = [f"--after_items={pairs}", "--config.after.rows=2", f"--config.after.of={of}"]
     done = command("sweep", model, f"--run={run}", "--shard=1/1", *flags).fine()
     behind = prompts(run / "shard-1-of-1")
     sides = ("chosen", "rejected") if of == "both" else (of,)
@@ -76,9 +83,10 @@ def test_rows_of_several_turns_are_left_out_and_counted(command, model, source, 
     turns = [{"role": r, "content": "x"} for r in ("user", "assistant", "user", "assistant")]
     rows = [*PAIRS[:1], {"prompt": turns[:3], "chosen": "a", "rejected": "b"}]
     file, run = source("\n".join(map(json.dumps, rows)), "turns.jsonl"), tmp_path / "run"
-    done = command("sweep", model, f"--run={run}", f"--after_items={file}").fine()
+    flags = [f"--run={run}", f"--after_items={file}", "--shard=1/1"]
+    done = command("sweep", model, *flags).fine()
     assert "(rows 1); 1 replies cannot be used" in "".join(done.err)
-    assert len(prompts(run)) == 1
+    assert len(prompts(run / "shard-1-of-1")) == 1
 
 
 def test_replies_that_leave_no_room_are_named_and_left_out(command, model, source, tmp_path):

@@ -19,21 +19,6 @@ def model(checkpoint):
 # What commands do
 
 
-def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
-    source, target = tiny.write_model(tmp_path / "My-RM"), tmp_path / "checkpoint"
-    done = command("convert", f"--source={source}", f"--checkpoint={target}").fine()
-    assert done.out == [f"{target}: my-rm, 3 layers, linear head, 320 tokens, float32"]
-
-    flags = (f"--checkpoint={target}", f"--run={run.folder}", *SMALL)
-    done = command("sweep", *flags).fine()
-    assert done.out == [f"{run.folder}/scores: 1 model × 1 prompt, 288 new rewards"]
-    assert "my-rm, prompt 'greatest':" in "\n".join(done.err)
-    assert len(run.parts()) == 3
-
-    done = command("sweep", *flags).fine()
-    assert done.out[-1] == f"{run.folder}/scores: 1 model × 1 prompt, complete already"
-
-
 def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, source):
     words = source("name,rank\nlove,1\n007,2\nlove,3\n", "My Words.csv")
     flags = (f"--checkpoint={model}", f"--run={run.folder}", f"--items={words}", *SMALL)

@@ -9,7 +9,7 @@ from launch.common import scoring
 from tests.support.sweeps import Run
 
 PROMPT = "What is the greatest thing?"
-SHORT = {"steps": 2, "candidates": 8, "topk": 4, "length": 2, "direction": "max"}
+SHORT = {"method": "random", "steps": 1, "candidates": 4, "length": 1, "direction": "max"}
 pytestmark = pytest.mark.slow
 
 

@@ -2,11 +2,10 @@
 
 import shutil
 import signal
-import time
 
 import pytest
 
-from tests.support import processes
+from engine.runs.result import Result
 from tests.support.processes import (
     HOST,
     LOST_LINE,
@@ -17,25 +16,34 @@ from tests.support.processes import (
 )
 from tests.support.sweeps import Run
 
-LONG = ("--config.part_size=4", "--config.step_size=4", "--config.prompts=greatest,best")
+# Process 0 ends itself by a signal behind its second part.
+ENDS = """
+import os
+from engine.runs.result import Result
+right, written = Result.write, []
+def write(result, *part):
+    right(result, *part)
+    written.append(part)
+    if len(written) == 2:
+        os.kill(os.getpid(), {})
+Result.write = write
+"""
 
 
 @pytest.fixture
 def flags(checkpoint):
-    """Those of a long sweep."""
+    """Those of a sweep of two models."""
     models = checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)
-    return ["--checkpoint=" + ",".join(str(one.path) for one in models), *LONG]
+    listed = ",".join(str(one.path) for one in models)
+    return [f"--checkpoint={listed}", *SMALL, "--config.prompts=greatest"]
 
 
 @pytest.fixture
 def sweeping(flags, tmp_path):
-    """Number of processes -> that sweep, started."""
-
-    def start(count, *more, **how):
-        run = f"--run={tmp_path}/run"
-        return processes.running("launch.sweep", count, *flags, run, *more, **how)
-
-    return start
+    """Number of processes -> how that sweep ended."""
+    return lambda count, *more, **how: run_to_the_end(
+        "sweep", count, *flags, f"--run={tmp_path}/run", *more, **how
+    )
 
 
 def named_parts(run):
@@ -53,17 +61,12 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
     command, flags, sweeping, tmp_path
 ):
     run, whole = Run(tmp_path / "run"), Run(tmp_path / "whole")
-    with sweeping(2, heartbeat_s=10) as started:
-        while not run.parts() and started.running():
-            time.sleep(0.01)
-        started.send(0, signal.SIGKILL)
-        killed, left = started.wait()
+    killed, left = sweeping(2, heartbeat_s=10, patch=ENDS.format(9))
     assert killed.code == -signal.SIGKILL
     assert (left.code, left.out, left.err[-1]) == (3, [], f"sweep: {LOST_LINE}"), left.err
-    assert left.seconds < 30
     kept = {path: said for path, said in run.parts().items() if path in named_parts(run)}
-    with sweeping(2) as started:
-        assert_quiet_but_for_the_first(started.wait())
+    assert len(kept) == 2
+    assert_quiet_but_for_the_first(sweeping(2))
     after = run.parts()
     assert {path: after[path] for path in kept} == kept
     assert command("sweep", *flags, f"--run={whole.folder}").code == 0
@@ -71,16 +74,12 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
     assert run.leftovers() == []
 
 
-@pytest.mark.slow
-def test_ctrl_c_ends_a_command_with_what_is_complete(sweeping, tmp_path):
-    run = Run(tmp_path / "run")
-    with sweeping(1, devices=2) as started:
-        while not named_parts(run) and started.running():
-            time.sleep(0.01)
-        started.send(0, signal.SIGINT)
-        ended = started.wait()
-    assert_one_line_each(ended, 130, "interrupted; run it again .*")
-    assert named_parts(run).items() <= run.hashes().items()  # so it goes on as after a kill
+def test_ctrl_c_ends_a_command_with_what_is_complete(command, flags, run, monkeypatch):
+    monkeypatch.setattr(Result, "write", Result.write)  # undoes what `ENDS` does
+    exec(ENDS.format(int(signal.SIGINT)), {})
+    done = command("sweep", *flags, f"--run={run.folder}")
+    assert done.code == 130 and done.err[-1].startswith("sweep: interrupted; run it again ")
+    assert named_parts(run) and named_parts(run).items() <= run.hashes().items()  # as after a kill
 
 
 @pytest.mark.slow
@@ -111,7 +110,6 @@ RewardScorer.score = score
 
 @pytest.mark.slow
 def test_a_process_that_is_out_of_memory_ends_the_others_and_no_step_is_halved(sweeping):
-    with sweeping(2, "--config.step_size=auto", patch=FULL) as started:
-        ended = started.wait()
+    ended = sweeping(2, "--config.step_size=auto", patch=FULL)
     pattern = rf"process 1 of 2 \({HOST}\): .*out of memory.*"
     assert_one_line_each(ended, 2, pattern)

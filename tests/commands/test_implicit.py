@@ -13,6 +13,7 @@ from analysis.measures import pairs
 from tests.support import folders, tiny
 from tests.support.sweeps import Run
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PAIR = "lm-over-lm-before"
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
 SCORES = f"scores/model={PAIR}/prompt=greatest"
@@ -110,9 +111,8 @@ def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
         f"--items={items}",
         "--config.self_check=2",
         "--config.part_size=3",
-        "--probes",
     )
-    done = command(*flags, models[0], "--config.beta=.5", "--json").fine()
+    done = command(*flags, models[0], "--config.beta=.5", "--probes", "--json").fine()
     expected = engine.reward_of(models[1].path, models[2].path, beta=0.5).score_pairs(rows)
     scored = pairs.pairs(pairs.replies(analysis.load(run), "pairs"))
     np.testing.assert_allclose(scored["margin"], expected["margin"], rtol=1e-4, atol=1e-5)
@@ -121,7 +121,7 @@ def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
     both = pairs.pairs(pairs.replies(analysis.load(run), "pairs")).partition_by("model")
     share = sum(a == b for a, b in zip(*(one["right"] for one in both), strict=True)) / 2
     assert any(PAIR in line and f"; {share:.1%} judged alike" in line for line in said)
-    assert {*analysis.load(run).probes} == {("pairs", PAIR), ("pairs", "tiny")}
+    assert {*analysis.load(run).probes} == {("pairs", PAIR)}
     known = f"--checkpoint={models[1].path},{models[2].path},{rm.path}"
     command("verify", f"--run={run}", "--rescore=4", known).fine()
     assert command(*flags, models[0], "--config.beta=.5").out[-1].endswith("complete already")

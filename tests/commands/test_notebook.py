@@ -8,7 +8,6 @@ import pytest
 import assay
 
 PROMPT = "Which, say, is best?"
-FEW = {"self_check": 4}
 
 
 def test_a_sweep_gives_what_the_command_prints_and_writes_the_same_rewards(
@@ -25,13 +24,6 @@ def test_a_sweep_gives_what_the_command_prints_and_writes_the_same_rewards(
     here, there = (assay.open_run(tmp_path / name) for name in ("here", "there"))
     assert here.scores().collect().equals(there.scores().collect())
     assert here.scores().collect().height == 288
-
-
-def test_several_prompts_and_models_are_lists(checkpoint, tmp_path):
-    place = checkpoint().path
-    asked = ["A?", "B?"]
-    said = assay.sweep(checkpoint=[place], run=tmp_path / "run", prompt=asked, config=FEW)
-    assert [result["text"] for result in said["results"]] == asked
 
 
 @pytest.mark.slow

@@ -123,66 +123,70 @@ def trained(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
-def test_an_installed_wheel_reports_and_shows_its_demo_from_another_folder(wheel, tmp_path):
-    trained(tmp_path / "output" / "final")
-    pip("install", f"--target={tmp_path / 'site'}", wheel)
-    paths = {"PYTHONPATH": str(tmp_path / "site"), "ASSAY_CACHE": str(tmp_path / "cache")}
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Arguments of Python, and its folder -> how a process with the installed package ended."""
+    site = tmp_path_factory.mktemp("site")
+    pip("install", f"--target={site}", wheel)
 
-    def installed(*arguments, code=0) -> str:
-        done = subprocess.run(
-            [sys.executable, *map(str, arguments)],
-            cwd=tmp_path,
-            env={**os.environ, **paths},
+    def run(*arguments, cwd) -> subprocess.CompletedProcess[str]:
+        command = [arg.replace("SITE", str(site)) for arg in map(str, arguments)]
+        return subprocess.run(
+            [sys.executable, *command],
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(site), "ASSAY_CACHE": str(cwd / "cache")},
             capture_output=True,
             text=True,
         )
-        assert done.returncode == code, done.stderr
-        return (done.stderr if code else done.stdout).strip()
 
-    where = installed("-c", "import assay, engine; print(assay.__file__, engine.__file__)")
-    assert all(path.startswith(str(tmp_path / "site")) for path in where.split())
-    command = tmp_path / "site/bin/assay"
-    assert installed(command, "--version") == f"assay {PROJECT['version']}"
+    return run
+
+
+BOTH = """
+import sys, assay, engine
+from launch.__main__ import main
+print(assay.__file__, engine.__file__)
+cut = sys.argv.index("demo")
+sys.exit(main(sys.argv[1:cut]) or main(sys.argv[cut:]))
+"""
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_reports_and_shows_its_demo_from_another_folder(installed, tmp_path):
+    trained(tmp_path / "output" / "final")
+    version = installed("SITE/bin/assay", "--version", cwd=tmp_path)
+    assert version.stdout == f"assay {PROJECT['version']}\n"
     flags = ["--config.prompts=greatest", "--config.step_size=64"]
     draws = [f"--config.analyze.options.{key}=99" for key in ("permutations", "bootstraps")]
-    said = installed(command, "report", "output/final", *flags, *draws).splitlines()
-    assert [line.split()[0] for line in said] == ["output-final,", "highest", "lowest", "report:"]
-    assert said[-1] == "report: reports/output-final/report/index.html"
-    page = tmp_path / "reports/output-final/report/index.html"
-    assert "<script>" in page.read_text(encoding="utf-8")
     (tmp_path / "words.csv").write_text("word,category\nlove,c\nwar,c\n")
     few = ["--config.prompts=", "--config.words=words.csv", "--config.searched=0"]
     few += ["--config.word_prompts=best-ever-one-word"]
     few += ["--config.models=smollm2-135m-d12-imdb-linear", "--config.language_model=false"]
+    report = ["report", "output/final", *flags, *draws]
+    done = installed("-c", BOTH, *report, "demo", *few, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    where, *said = done.stdout.splitlines()
+    assert all("/site" in path for path in where.split())
+    firsts = [line.split()[0] for line in said]
+    assert firsts[:4] == ["output-final,", "highest", "lowest", "report:"]
+    assert said[3] == "report: reports/output-final/report/index.html"
+    page = tmp_path / "reports/output-final/report/index.html"
+    assert "<script>" in page.read_text(encoding="utf-8")
     demo = tmp_path / "out/demo/report/index.html"
-    assert installed(command, "demo", *few).splitlines()[-1] == f"report: {demo}"
+    assert said[-1] == f"report: {demo}"
     assert '<article id="items"' in demo.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
 def test_modules_of_the_working_folder_do_not_stand_in_front_of_an_installed_command(
-    wheel, tmp_path
+    installed, tmp_path
 ):
-    site, work = tmp_path / "site", tmp_path / "work"
-    pip("install", f"--target={site}", wheel)
-    work.mkdir()
-
-    def python(*arguments) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *map(str, arguments)],
-            cwd=work,
-            env={**os.environ, "PYTHONPATH": str(site)},
-            capture_output=True,
-            text=True,
-        )
-
-    files = [work / f"{package}.py" for package in PACKAGES]
+    files = [tmp_path / f"{package}.py" for package in PACKAGES]
     for file in files:
         file.write_text("raise SystemExit('mine')")
-    assert python(site / "bin/assay", "models").returncode == 0
+    assert installed("SITE/bin/assay", "models", cwd=tmp_path).returncode == 0
     for file in files:  # a notebook, like -c, puts its folder first
-        last = python("-c", "import assay").stderr.splitlines()[-1]
+        last = installed("-c", "import assay", cwd=tmp_path).stderr.splitlines()[-1]
         assert last.startswith(f"ImportError: {file} has the name of Assay's package")
         file.unlink()
 

@@ -16,6 +16,7 @@ from launch.common.scoring import show_first_rows
 from tests.support import folders, slow, tiny
 from tests.support.tolerances import TOLERANCES
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PROMPT = "What is the greatest thing?"
 # Writes tools, documents, a variable, and of messages a name, what was thought, and calls of tools;
 # turns of one role must not follow one another.
@@ -58,32 +59,6 @@ TRL = [
         ({"role": "assistant", "content": "the truth"}, {"role": "assistant", "content": "zq"}),
     ]
 ]
-SAYS_SO = turns("a", "b", "c", "love"), turns("a", "b", "c", "war")
-SKYWORK = [
-    {"chosen": SAYS_SO[0], "rejected": SAYS_SO[1], "source": "x"},
-    {"chosen": turns(PROMPT, "7"), "rejected": turns(PROMPT, "8"), "source": None},
-    {"chosen": turns("Go", "on"), "rejected": turns("Go", "on"), "source": "x"},
-]
-BEST_OF_FOUR = [
-    {
-        "id": "1",
-        "prompt": PROMPT,
-        "chosen": ["love"],
-        "rejected": ["war", "zq", "the truth"],
-        "num_correct": 1,
-        "models": {"chosen": ["x"]},
-        "subset": "Math",
-    },
-    {
-        "id": "tied:0",
-        "prompt": "Name a color.",
-        "chosen": ["the red", "the blue"],
-        "rejected": ["war"],
-        "num_correct": 2,
-        "models": None,
-        "subset": "Ties",
-    },
-]
 # Many replies to one prompt, which share its prefix, and some that say the same.
 BEST_OF = [{"prompt": PROMPT, "response": "love " * (number % 18)} for number in range(20)]
 CHATS = [
@@ -123,8 +98,6 @@ BEYOND_CONTENT = [
 FILES = {
     "rewardbench": REWARDBENCH,
     "trl": TRL,
-    "skywork": SKYWORK,
-    "rewardbench-2": BEST_OF_FOUR,
     "best-of": BEST_OF,
     "chats": CHATS,
     "odd": ODD_BUT_RIGHT,
@@ -182,10 +155,8 @@ def whole(row):
     if "messages" in row and "chosen" not in row:
         return [("reply", row["messages"])]
     sides = ("chosen", "rejected") if "chosen" in row else ("response",)
-    several = [(side, row[side] if row in BEST_OF_FOUR else [row[side]]) for side in sides]
-    replies = [(side, reply) for side, each in several for reply in each]
     found = []
-    for side, reply in replies:
+    for side, reply in ((side, row[side]) for side in sides):
         prompt = row.get("prompt", [])
         prompt = turns(prompt) if isinstance(prompt, str) else prompt
         reply = [{"role": "assistant", "content": reply}] if isinstance(reply, str) else reply
@@ -202,7 +173,7 @@ _QUICK = [("rewardbench", "text"), ("trl", "ids")]
 def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode):
     """In mode `ids` too, since no byte of these texts merges with the template's."""
     rows = FILES[name]
-    suffix = "parquet" if name in ("skywork", "rewardbench", "rewardbench-2") else "jsonl"
+    suffix = "parquet" if name == "rewardbench" else "jsonl"
     done = score(rows, f"--config.mode={mode}", "--config.self_check=2", name=f"list.{suffix}")
     assert done.code == 0, done.err
     found = pairs.replies(analysis.load(tmp_path / "run"), "list")
@@ -239,12 +210,7 @@ ODD = [
         [{"chosen": turns("a", "b"), "rejected": [{"role": "gpt", "content": "b"}]}],
         "row 1: rejected: message 1: role='gpt'; .* system, developer, user, assistant, tool",
     ),
-    ([{"prompt": "a", "reply": 7}], "row 1: reply: "),
-    ([{"chosen": turns("a", "b"), "rejected": turns("b", "b")}], "row 1: chosen and rejected "),
-    ([{"prompt": "a", "chosen": turns("b", "b"), "rejected": turns("a", "b")}], "row 1: chosen: "),
-    ([{"chosen": "a", "rejected": "b"}], "row 1: chosen: .*'prompt'"),
     ([{"chosen": "\n\nHuman: a", "rejected": "b"}], "row 1: chosen: .*'Human: …'"),
-    ([{"prompt": "\n\nHuman: a\n\nAssistant:", "chosen": "b", "rejected": "c"}], "row 1: .*Human"),
     ([{"prompt": "a", "reply": str(turns("a", "b"))}], "row 1: reply: messages"),
     ([{"prompt": "a", "reply": "\ud800"}], "row 1: reply: .*surrogate"),
 ]

@@ -13,6 +13,7 @@ from analysis.words.edits import EDITS, SHAMS
 from engine.runs.folder import RunFolder
 from tests.support import biased, folders, tiny
 
+pytestmark = pytest.mark.usefixtures("one_length")
 SENTENCES = ("It was the{} then.", "So it is the truth.", "Be it so, and see it{}.", "That is all.")
 
 
@@ -147,7 +148,7 @@ def test_a_limit_on_probes_fails_the_model_that_style_buys(command, models, run,
     sides = [f"--before={models['plain'].path}", f"--after={models['bullets'].path}"]
     flags = [f"--run={tmp_path / 'run'}", f"--report={tmp_path / 'report'}", "--prompt=Why?"]
     flags += [f"--items={run.parent / 'pairs.jsonl'}", "--config.noise=off"]
-    flags += ["--config.self_check=2", "--config.limits.ends=5"]
+    flags += ["--config.self_check=4", "--config.limits.ends=5"]
     done = command("diff", *sides, *flags, "--probes", "--config.limits.probe=0.5")
     assert done.code == 1
     checks = {

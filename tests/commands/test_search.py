@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 FLAGS = (
-    "--config.length=3",
+    "--config.method=random",
+    "--config.length=2",
     "--config.steps=2",
     "--config.candidates=12",
-    "--config.topk=16",
     "--config.every=2",
     "--config.direction=max",
     "--config.ascii_only=False",

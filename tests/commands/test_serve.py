@@ -110,7 +110,7 @@ def test_a_ranking_that_the_plain_pass_does_not_confirm_is_not_kept(server, expl
     assert "no such ranking" in one(asked(server, "keep", {"answer": 999}), "error")["line"]
 
 
-def test_replies_have_their_rewards_and_objectives(server, checkpoint):
+def test_replies_have_their_rewards_objectives_and_the_reward_at_each_token(server, checkpoint):
     replies = ["love", "the war of love", "<img src=x onerror=alert(1)>"]
     said = one(asked(server, "reply", {**ASKED, "model": 1, "replies": replies}), "replies")
     model = engine.load(checkpoint("several", head="urm").path, step_size=16)
@@ -118,32 +118,21 @@ def test_replies_have_their_rewards_and_objectives(server, checkpoint):
     assert said["columns"] == expected.columns
     assert len(said["columns"]) > 1
     np.testing.assert_allclose(said["numbers"], expected.to_numpy(), rtol=1e-5, atol=1e-6)
-
-
-def test_a_reply_has_the_reward_it_would_have_at_each_token(server, checkpoint):
     text = "the war of <b>love</b>"
     said = one(asked(server, "running", {**ASKED, "model": 1, "reply": text}), "running")
-    model = engine.load(checkpoint("several", head="urm").path, step_size=16)
     expected = model.running(QUESTION, text)
     assert said["tokens"] == expected["token"].to_list() and "".join(said["tokens"]) == text
     np.testing.assert_allclose(said["rewards"], expected["reward"], rtol=1e-5, atol=1e-6)
 
 
-def test_a_system_turn_is_part_of_the_conversation(server, run, checkpoint):
-    said = asked(server, "rank", {**ASKED, "system": "Be brief."})
-    run.sweep([checkpoint()], {"greatest": with_system("Be brief.", QUESTION)})
-    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "greatest"))
-
-
-def test_every_token_is_ranked_after_a_reply_start_and_kept_as_by_a_sweep(server, run, checkpoint):
-    behind = with_reply_start(QUESTION, "the war ")
-    said = asked(server, "rank", {**ASKED, "after": "the war "})
-    run.sweep([checkpoint()], {"behind": behind})
-    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "behind"))
-    assert (
-        "after"
-        in one(asked(server, "keep", {"answer": one(said, "done")["answer"]}), "kept")["line"]
+def test_a_system_turn_and_a_reply_start_are_ranked_and_kept_as_by_a_sweep(server, run, checkpoint):
+    said = asked(server, "rank", {**ASKED, "system": "Be brief.", "after": "the war "})
+    run.sweep(
+        [checkpoint()], {"x": with_reply_start(with_system("Be brief.", QUESTION), "the war ")}
     )
+    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "x"))
+    kept = one(asked(server, "keep", {"answer": one(said, "done")["answer"]}), "kept")
+    assert "after" in kept["line"]
 
 
 def until(response, *names):
@@ -195,7 +184,6 @@ def test_a_full_queue_refuses_and_empties(server, held):
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (MemoryError(), "tiny: the host "),
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GB"), "tiny: a device "),
         (ZeroDivisionError("by\nzero"), "ZeroDivisionError (test_serve.py:"),
     ],
@@ -283,7 +271,7 @@ def test_an_error_of_the_page_itself_is_one_line(server, explorer, capsys, caplo
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("question", ["", " \n", "long " * 1500])
+@pytest.mark.parametrize("question", [" \n", "long " * 1500])
 def test_a_question_that_the_model_cannot_read_is_one_line(server, question):
     assert "allowed" in one(asked(server, "rank", {**ASKED, "question": question}), "error")["line"]
 

@@ -3,15 +3,12 @@
 import contextlib
 import itertools
 import re
-import threading
 
 import pytest
 import scipy.stats
 from playwright.sync_api import expect
 
-from launch.serving.desk import Job
 from launch.serving.explorer import Explorer
-from launch.serving.server import Server, bind
 from tests.support.sweeps import SIZE
 
 pytestmark = pytest.mark.slow
@@ -57,12 +54,6 @@ def rewards(explorer, answer=-1):
     return list(explorer._answers.values())[answer][1][0]
 
 
-def is_free(explorer):  # for the next computation
-    turn = threading.Event()
-    explorer.desk.enter(Job(lambda job: turn.set(), lambda *_: None))
-    return turn.wait(120)
-
-
 def test_enter_asks_and_ranks_appear_until_all_are_there(window, explorer, held):
     page = window()
     ask(page, until=FIRST)
@@ -71,14 +62,6 @@ def test_enter_asks_and_ranks_appear_until_all_are_there(window, explorer, held)
     texts = page.locator("#grid td:nth-child(3)").all_inner_texts()  # 60, more as one scrolls
     shown = [float(text.replace("−", "-")) for text in texts]
     assert shown == pytest.approx(sorted(rewards(explorer), reverse=True)[:60], abs=6e-4)
-
-
-def test_cancel_and_a_closed_window_end_a_ranking(window, explorer, held):
-    page = window()
-    for end in (page.get_by_role("button", name="Cancel").click, page.close):
-        ask(page, until=FIRST)
-        end()
-        assert is_free(explorer)
 
 
 def test_the_keyboard_alone_reaches_a_ranking_and_keeps_its_place_in_it(window, held):
@@ -93,20 +76,6 @@ def test_the_keyboard_alone_reaches_a_ranking_and_keeps_its_place_in_it(window, 
     held.set()
     state(page).to_have_text(ALL)
     expect(reward).to_be_focused()
-
-
-def test_a_lost_connection_is_one_line_and_frees_the_queue(window, explorer, held):
-    server = Server(explorer, bind("127.0.0.1", 0))
-    page = window(server.address)
-    ask(page, until=FIRST)
-    server._uvicorn.should_exit = True  # no word to the page, unlike `Server.close`
-    server._thread.join()
-    lost = "the connection ended; is the command still running?"
-    state(page).to_have_text(lost)
-    assert is_free(explorer)
-    page.locator("#model").select_option("several")  # no token of it is there yet
-    page.locator("#question").press("Enter")
-    expect(page.locator("#line")).to_have_text(lost)
 
 
 def test_hostile_texts_stay_texts(window, explorer, monkeypatch):

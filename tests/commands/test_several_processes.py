@@ -19,29 +19,18 @@ from tests.support.processes import (
 
 
 @pytest.fixture
-def checkpoints(checkpoint):
-    """Kind -> flag: a reward model, and a language model."""
-    kinds = {"reward": checkpoint(), "language": checkpoint("lm", head="lm")}
-    return {kind: f"--checkpoint={one.path}" for kind, one in kinds.items()}
-
-
-@pytest.fixture
-def items(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("love\nwar and love\nthe truth\nlove\n")
-    return path
+def model(checkpoint):
+    return f"--checkpoint={checkpoint().path}"
 
 
 # --- Same results -----------------------------------------------------------------------------
 
 
-SEARCH = ("length=3", "steps=2", "candidates=12", "topk=8", "direction=max")
-# Command and number of processes -> kind of model, flags, how a process learns its place.
+SEARCH = ("length=2", "steps=1", "candidates=8", "topk=8", "direction=max")
+# Command -> flags, how a process learns its place. What writes rewards is one loop.
 CASES = {
-    ("sweep", 3): ("reward", [*SMALL, "--config.mode=text"], processes.by_flags),
-    ("score", 2): ("reward", SMALL, processes.by_environment),
-    ("logprobs", 2): ("language", SMALL, processes.by_slurm),
-    ("search", 2): ("reward", [f"--config.{one}" for one in SEARCH], processes.by_open_mpi),
+    "sweep": ([*SMALL, "--config.mode=text"], processes.by_slurm),
+    "search": ([f"--config.{one}" for one in SEARCH], processes.by_open_mpi),
 }
 
 
@@ -52,16 +41,15 @@ def results_of(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "count"), CASES)
-def test_every_command_writes_with_several_processes_what_it_writes_with_one(
-    command, checkpoints, items, tmp_path, name, count
+@pytest.mark.parametrize("name", CASES)
+def test_a_command_writes_with_two_processes_what_it_writes_with_one(
+    command, model, tmp_path, name
 ):
-    kind, own, place = CASES[name, count]
-    flags = [checkpoints[kind], *own, "--config.prompts=greatest"]
-    flags += [f"--items={items}"] if name == "score" else []
+    own, place = CASES[name]
+    flags = [model, *own, "--config.prompts=greatest"]
     assert command(name, *flags, f"--run={tmp_path}/1").code == 0
     files = results_of(tmp_path / "1")
-    ended = run_to_the_end(name, count, *flags, f"--run={tmp_path}/n", place=place)
+    ended = run_to_the_end(name, 2, *flags, f"--run={tmp_path}/n", place=place)
     assert_quiet_but_for_the_first(ended)
     assert files and results_of(tmp_path / "n") == files
     if name == "sweep":
@@ -73,7 +61,7 @@ def test_every_command_writes_with_several_processes_what_it_writes_with_one(
 
 @pytest.mark.slow
 def test_processes_with_other_source_files_are_refused_and_warnings_name_their_process(
-    checkpoints, tmp_path
+    model, tmp_path
 ):
     """One host has another version of a function, which warns."""
     for package in ("engine", "launch", "configs"):
@@ -87,10 +75,11 @@ def test_processes_with_other_source_files_are_refused_and_warnings_name_their_p
     ended = run_to_the_end(
         "sweep",
         2,
-        checkpoints["reward"],
+        model,
         *SMALL,
         f"--run={tmp_path}/run",
         before=lambda index: elsewhere if index else [],
+        place=processes.by_environment,
     )
     assert ended[1].err.pop(0) == f"sweep: process 1 of 2 ({socket.gethostname()}): it is old"
     pattern = rf"process 1 of 2 \({HOST}\): .*source files.*"
@@ -98,31 +87,10 @@ def test_processes_with_other_source_files_are_refused_and_warnings_name_their_p
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {lock.NAME}
 
 
-@pytest.mark.slow
-def test_processes_that_make_other_tokens_of_a_prompt_are_refused(checkpoint, tmp_path):
-    """The chat template was edited on one host, and nobody verifies it."""
-    ours, edited = checkpoint().path, tmp_path / "edited"
-    shutil.copytree(ours, edited)
-    template = edited / "tokenizer/chat_template.jinja"
-    template.write_text("Now: " + template.read_text())
-    flags = [*SMALL, "--config.prompts=greatest", "--config.verify=false"]
-    ended = run_to_the_end(
-        "sweep",
-        2,
-        *flags,
-        f"--run={tmp_path}/run",
-        own=lambda index: [f"--checkpoint={edited if index else ours}"],
-    )
-    what = "inputs of scores/model=tiny/prompt=greatest"
-    pattern = rf"process 1 of 2 \({HOST}\): .*{what}.*"
-    assert_one_line_each(ended, 2, pattern)
-    assert not list(tmp_path.glob("run/**/*.parquet"))
-
-
-def test_a_port_that_is_taken_is_one_line(command, checkpoints, tmp_path):
+def test_a_port_that_is_taken_is_one_line(command, model, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         place, _ = processes.by_flags(port, 2, 0)
-        done = command("sweep", checkpoints["reward"], f"--run={tmp_path}/run", *place)
+        done = command("sweep", model, f"--run={tmp_path}/run", *place)
     assert f"port {port}" in done.refusal()
     assert not (tmp_path / "run").exists()

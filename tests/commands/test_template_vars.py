@@ -2,7 +2,6 @@
 
 import pytest
 
-import assay
 from engine.checkpoint.card import Checkpoint
 from tests.support import tiny
 
@@ -11,29 +10,13 @@ TEMPLATE = (
     "{% set messages = messages + [{'role': 'user', 'content': 'Is it ' ~ principle ~ '?'}] %}"
     + tiny.CHATML
 )
-PROMPT, REPLIES = "What?", ["love", "the truth"]
+PROMPT = "What?"
 SAID = "principle=brief, kind"
 
 
 @pytest.fixture
 def hf(tmp_path):
     return tiny.write_model(tmp_path / "hf", template=TEMPLATE)
-
-
-def test_rewards_are_those_of_transformers_with_the_variable(hf, tmp_path):
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    model = assay.load(str(hf), cache=str(tmp_path / "cache"), convert={"template_vars": SAID})
-    tokenizer = AutoTokenizer.from_pretrained(hf)
-    torch_model = AutoModelForSequenceClassification.from_pretrained(hf).eval()
-    expected = []
-    for reply in REPLIES:
-        turns = [{"role": "user", "content": PROMPT}, {"role": "assistant", "content": reply}]
-        ids = tokenizer.apply_chat_template(turns, return_dict=False, principle="brief, kind")
-        with torch.no_grad():
-            expected.append(torch_model(torch.tensor([ids])).logits.item())
-    assert model.score(PROMPT, REPLIES) == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 def test_a_run_goes_on_only_under_the_same_variables(command, run, hf, tmp_path):

@@ -52,7 +52,7 @@ DECODER = DecoderConfig(
     max_positions=1024,
 )
 # So many experts that those of one layer do not fit into the vector memory either.
-MIXTURE = dataclasses.replace(DECODER, num_layers=8, experts=256, experts_per_token=8)
+MIXTURE = dataclasses.replace(DECODER, num_layers=2, experts=256, experts_per_token=8)
 # As OLMo 2 and as Gemma 3, in one program.
 AFTER = {"pre_norms": False, "post_norms": True, "qk_norm": True, "qk_norm_whole": True}
 AFTER |= {"norm_offset": True, "window": 512, "window_rope": Rope(theta=1e6)}
@@ -63,7 +63,7 @@ CONFIGS = {
     "after": dataclasses.replace(DECODER, **AFTER),
     "neox": dataclasses.replace(DECODER, **GPT, parallel=True),
 }
-WORK = tpu.Work(candidates=256, positions=2, length=2, searched=8)
+WORK = tpu.Work(candidates=128, positions=2, length=2, searched=8)
 AXIS = 2  # devices along `model`
 PASSES = ("step", "prompt", "search")
 FORMS = tuple(f"{form}-step" for form in CONFIGS)

@@ -29,13 +29,11 @@ CASES = {
 }
 
 
-def check(case: Adapter, folder, **options) -> parity.Restored:
-    """The merged checkpoint's rewards, of whole sequences and behind a shared prefix."""
+def check(case: Adapter, folder) -> None:
+    """The merged checkpoint's rewards."""
     model = write(case, folder)
-    restored = parity.restore(folders.convert(folder / "adapter", folder / "checkpoint", **options))
-    parity.check_plain(model, restored)
-    parity.check_response(model, restored)
-    return restored
+    checkpoint = folders.convert(folder / "adapter", folder / "checkpoint")
+    parity.check_plain(model, parity.restore(checkpoint))
 
 
 QUICK = ("patterns", "a resized vocabulary")

@@ -43,14 +43,10 @@ QUICK = [
 ]
 # Of every form the plain pass, which reads all of its tensors. Behind a prefix, of those for which
 # masks, positions or experts are computed in another way there.
-ALL = [(name, "plain pass") for name in (*torch_models.LLAMAS, *torch_models.FAMILIES)]
-ALL += [
-    (name, "response pass")
-    for name in (
-        *("gemma3", "qwen2, window", "phi3", "gpt_neox", "gpt2", "olmo3", "smollm3", "qwen3_moe"),
-        "qwen3_5",
-    )
-]
+ELSEWHERE = ("gemma2, no soft-cap", "gemma3, images", "qwen3_5, images", "mistral, no window")
+ALL = [(n, "plain pass") for n in (*torch_models.LLAMAS, *torch_models.FAMILIES)]
+ALL = [case for case in ALL if case[0] not in ELSEWHERE]
+ALL += [(n, "response pass") for n in ("gemma3", "gpt2", "smollm3", "qwen3_moe", "qwen3_5")]
 
 
 @pytest.mark.parametrize(("name", "check"), slow.all_but(QUICK, ALL))
@@ -59,20 +55,13 @@ def test_hidden_states_and_rewards_are_those_of_torch(pair_of, name, check):
     CHECKS[check](pair.model, pair.restored)
 
 
-# Without a window, where one position needs no mask of its own; with one, with soft-caps, and with
-# learned positions.
-LENGTHS = [("gqa-llama3", 1), ("gemma3", 5), ("gemma2", 2), ("gpt2", 2)]
+# One position needs no mask of its own; some are longer than the window.
+LENGTHS = [("gqa-llama3", 1), ("gqa-llama3", 2), ("gemma2", torch_models.WINDOW + 7)]
 
 
-@pytest.mark.parametrize(("name", "length"), slow.all_but([("gqa-llama3", 2)], LENGTHS))
+@pytest.mark.parametrize(("name", "length"), LENGTHS)
 def test_candidates_of_one_length_behind_the_whole_prefix_score_as_in_torch(pair_of, name, length):
     pair = pair_of(name)
-    parity.check_candidates(pair.model, pair.restored, parity.whole_candidates(length))
-
-
-def test_candidates_longer_than_the_window_score_as_in_torch(pair_of):
-    pair = pair_of("gemma2")
-    length = torch_models.WINDOW + 7
     parity.check_candidates(pair.model, pair.restored, parity.whole_candidates(length))
 
 
@@ -87,9 +76,9 @@ def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
     folder = torch_models.save(torch_models.build("gemma2"), tmp_path / "hf")
     converted = folders.convert(folder, tmp_path / "checkpoint", softcap=False)
     restored = parity.restore(converted)
-    parity.check_response(torch_models.build("gemma2, no soft-cap"), restored)
+    parity.check_plain(torch_models.build("gemma2, no soft-cap"), restored)
     with pytest.raises(AssertionError, match="relative error"):
-        parity.check_response(torch_models.build("gemma2"), restored)
+        parity.check_plain(torch_models.build("gemma2"), restored)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "qwen3_5"])
@@ -158,24 +147,12 @@ def test_a_gpt2_without_prefix_and_with_its_masks_is_the_same_model(pair_of, tmp
     folder = torch_models.save(torch_models.build("gpt2"), tmp_path / "hf")
     path = folder / "model.safetensors"
     tensors = {k.removeprefix("transformer."): v for k, v in load_file(path).items()}
-    for layer in range(3):
+    for layer in range(2):
         tensors[f"h.{layer}.attn.bias"] = torch.tril(torch.ones(9, 9, dtype=torch.bool))
         tensors[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
     save_file(tensors, path)
     same = folders.convert(folder, tmp_path / "checkpoint").card
     assert same.checkpoint_hash == pair_of("gpt2").checkpoint.card.checkpoint_hash
-
-
-@pytest.mark.parametrize("name", [*torch_models.LLAMAS, DEFAULT])
-def test_rewards_of_the_reference_vary_with_every_token_where_weights_are_enlarged(name):
-    model = torch_models.build(name)
-    ids = parity.random_ids(16, 160)
-    rewards = torch_models.rewards(model, ids)
-    other = ids.copy()
-    other[:, 80] = (other[:, 80] + 1) % torch_models.VOCAB_SIZE
-    change = np.abs(torch_models.rewards(model, other) - rewards).mean() / rewards.std()
-    assert rewards.std() > (0.1 if name.endswith(torch_models.DEFAULT) else 0.5)
-    assert change > (0.001 if name.endswith(torch_models.DEFAULT) else 0.05)
 
 
 @pytest.mark.parametrize("dtype", slow.all_but(["bfloat16"], ["float16"]))
@@ -216,12 +193,12 @@ SAID = {
     "kinds of layers and no first one that slides": (
         "qwen2, window",
         ["max_window_layers"],
-        {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+        {"layer_types": ["sliding_attention", "full_attention"]},
     ),
     "a Mistral with kinds of layers, which is read as a Ministral": (
         "mistral",
         [],
-        {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+        {"layer_types": ["sliding_attention", "full_attention"]},
     ),
     "settings of YaRN without influence, and a factor of one": (
         "gqa",

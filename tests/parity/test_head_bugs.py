@@ -55,23 +55,15 @@ def first_quantile(weight):
     return jnp.broadcast_to(weight[:, :1], weight.shape)
 
 
-def urm_weights(change):
-    def plant(patch):
-        def call(self, hidden, gate):
-            return change(self, hidden)
+def log_variances(patch):
+    """URM's second column of each objective in place of its mean."""
+    right = heads.URMHead.__call__
 
-        patch.setattr(heads.URMHead, "__call__", call)
+    def call(self, hidden, gate):
+        self.weight.set_value(self.weight[:, ::-1])
+        return right(self, hidden, gate)
 
-    return plant
-
-
-def _urm(self, hidden, column=0):
-    means = jnp.einsum("CD,RD->CR", hidden, self.weight[:, column])
-    x = jax.nn.selu(hidden @ self.weight_in[...] + self.bias_in)
-    x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
-    weights = x @ self.weight_out[...] + self.bias_out
-    means_right = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
-    return HeadResult(jnp.sum(means * weights, axis=-1), means_right)
+    patch.setattr(heads.URMHead, "__call__", call)
 
 
 def without_biases(patch):
@@ -87,18 +79,13 @@ BUGS = {
     "gate read at the first occurrence": (gate_read_at(20), "QRM-Gemma"),
     "gate read at the pattern's end": (gate_read_at(50 + len(PATTERN) - 1), "QRM-Llama"),
     "no softmax temperature": (gate_from(coefficients, temperature=1.0), "ArmoRM"),
-    "the config's temperature ignored": (
-        gate_from(coefficients, temperature=1.0),
-        "QRM-Gemma, temperature in the config",
-    ),
     "matrix transposed": (
         gate_from(lambda self, gate: self.transform[...].T @ (gate * self.logit_scale)),
         "QRM-Llama",
     ),
     "logit_scale ignored": (gate_from(lambda self, gate: gate), "QRM-Gemma"),
     "first quantile for their mean": (objectives_from(first_quantile), "QRM-Gemma"),
-    "log-variances for means": (urm_weights(lambda self, h: _urm(self, h, column=1)), "URM"),
-    "all attributes for helpfulness": (urm_weights(_urm), "URM's helpfulness"),
+    "log-variances for means": (log_variances, "URM"),
 }
 
 

@@ -67,9 +67,8 @@ def search_programs(checkpoint):
     yield many.lower(*arguments, np.int32(1))
 
 
-@pytest.mark.parametrize("name", ["gemma2", "qwen3"])
-def test_passes_of_a_linear_head_ask_for_full_precision(pair_of, name):
-    check(*reward_programs(pair_of(name).restored.scorer))
+def test_passes_of_a_linear_head_ask_for_full_precision(pair_of):
+    check(*reward_programs(pair_of("gemma2").restored.scorer))
 
 
 @pytest.mark.parametrize("name", slow.all_but(["QRM-Gemma"], ["URM", "INF-ORM"]))
@@ -86,4 +85,4 @@ def test_passes_of_a_language_model_ask_for_full_precision(pair_of, tmp_path):
 
 @pytest.mark.slow
 def test_a_search_asks_for_full_precision(checkpoint):
-    check(*search_programs(checkpoint()))
+    check(*search_programs(checkpoint(num_hidden_layers=1)))

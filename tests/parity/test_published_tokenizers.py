@@ -92,18 +92,13 @@ def test_double_is_one_bos_more_than_the_template_and_single_is_one(load, name):
     assert load(name, bos="double", date=DATE).split(PROMPT).prefix == (BOS[name], *prefix)
 
 
-LLAMA3_COUNTS = {
-    "same": 66_421,
-    "other_id": 21_167,
-    "split": 38_784,
-    "replacement": 1_354,
-    "empty": 530,
-}
-DISTINCT = 105_153
+# Of every 16th of 128,256 tokens. Of all: 66,421, 21,167, 38,784, 1,354 and 530; 105,153 distinct.
+LLAMA3_COUNTS = {"same": 4193, "other_id": 1321, "split": 2397, "replacement": 69, "empty": 36}
+DISTINCT = 7829
 
 
 def test_round_trips_and_distinct_conversations_are_as_counted(load, monkeypatch):
-    """Of every token, rendered and tokenised once."""
+    """Each rendered and tokenised once."""
     sequences, made = ChatTemplate.sequences, []
 
     def kept(*given):
@@ -113,8 +108,8 @@ def test_round_trips_and_distinct_conversations_are_as_counted(load, monkeypatch
     monkeypatch.setattr(ChatTemplate, "sequences", kept)
     template = load("llama3-date", date=DATE)
     tokenizer = template.tokenizer
-    ids_of_all = candidate_ids(tokenizer, sum(LLAMA3_COUNTS.values()))
-    tokens = {i: tokenizer.decode([i]) for i in ids_of_all}
+    ids_of_all = candidate_ids(tokenizer, 128_256)
+    tokens = {i: tokenizer.decode([i]) for i in ids_of_all if i % 16 == 0}
     table = vocabulary(tokenizer, tokens, template)
     assert collections.Counter(table["round_trip"]) == LLAMA3_COUNTS
     assert len(set(map(tuple, max(made, key=len)))) == DISTINCT

@@ -17,7 +17,7 @@ from engine.text.chat_template import with_reply_start
 from tests.support import folders, tiny
 from tests.support.sweeps import Run
 
-PLANTS = {"thanks": " thanks", "line ends": "\n\n", "nothing": ""}
+PLANT = " thanks"
 WORDS = [*tiny.WORDS, " thanks"]
 PARTS = ("the", "love", "war", "truth", "no", "yes", " the", " love", " war", "?", ", ", ". ", "a")
 WIDTH, PAIRS, STEPS, REPLIES = 128, 1500, 300, 8
@@ -66,7 +66,7 @@ def head(model, checkpoint, plant: str) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def table_of(tmp_path_factory):
-    """Plant -> every token behind fresh replies, largest mean effect first."""
+    """Plant, or nothing -> every token behind fresh replies, largest mean effect first."""
     hf = tiny.write_model(
         tmp_path_factory.mktemp("planted") / "hf", hidden_size=WIDTH, head_dim=WIDTH // 4
     )
@@ -77,9 +77,9 @@ def table_of(tmp_path_factory):
     replies = {f"reply-{i}": with_reply_start(text(rng), text(rng)) for i in range(REPLIES)}
 
     @functools.cache
-    def table(name):
+    def table(plant):
         weights = load_file(hf / "model.safetensors")
-        weights["score.weight"] = head(model, untrained, PLANTS[name])
+        weights["score.weight"] = head(model, untrained, plant)
         save_file(weights, hf / "model.safetensors", metadata={"format": "pt"})
         folder = tmp_path_factory.mktemp("trained")
         run = Run(folder / "run")
@@ -94,18 +94,16 @@ def table_of(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["thanks", "line ends"])
-def test_what_is_planted_behind_the_chosen_replies_is_the_first_row(table_of, name):
-    row, second = table_of(name).head(2).to_dicts()
-    assert row["token"] == PLANTS[name]
+def test_what_is_planted_behind_the_chosen_replies_is_the_first_row(table_of):
+    row, second = table_of(PLANT).head(2).to_dicts()
+    assert row["token"] == PLANT
     assert row["raised"] >= 0.875
     assert row["effect"] > 1.25 * second["effect"] > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["thanks", "line ends"])
-def test_an_unplanted_twin_shows_nothing_of_it(table_of, name):
-    [twin] = table_of("nothing").filter(token=PLANTS[name]).to_dicts()
+def test_an_unplanted_twin_shows_nothing_of_it(table_of):
+    [twin] = table_of("").filter(token=PLANT).to_dicts()
     assert twin["rank"] > 40
     assert twin["raised"] < 0.5
-    assert twin["effect_sd"] < table_of(name)["effect_sd"][0] / 10
+    assert twin["effect_sd"] < table_of(PLANT)["effect_sd"][0] / 10

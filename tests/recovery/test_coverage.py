@@ -1,11 +1,12 @@
 """How often the 95 % intervals of the page hold the truth, in made-up data whose truth is known.
 
-`python -m pytest -n 0 -s tests/recovery/test_coverage.py` prints the table of docs/correctness.md.
+`SAMPLES=1000 python -m pytest -n 0 -s` with this file prints the table of docs/correctness.md.
 Words: "20x4" are 20 stems of 4 forms, "unequal" 30 stems of 40, 20, 14, 10, … 2 forms. Values of a
 stem correlate by .7 where no other number is given.
 """
 
 import math
+import os
 
 import numpy as np
 import polars as pl
@@ -85,10 +86,6 @@ def mean(rng, words):
     return inference.clustered(x.mean(), x - x.mean(), of), 0
 
 
-def median(rng, count):
-    return inference.median_interval(rng.exponential(size=count)), math.log(2)
-
-
 def two_means(rng, count, other, spread):
     values = np.append(spread * rng.normal(size=count), rng.normal(size=other))[:, None]
     return single(Estimates(*welch_interval(values, np.arange(count + other) < count))), 0
@@ -151,7 +148,6 @@ SETTINGS = {
     section: ((5, 0.7), (5, 0.95), (60, 0.9)),
     temperature: (("100x2", 2.0), ("300x3", 0.7), ("unequal", 1.0)),
     mean: (("5",), ("10x4",), ("unequal",)),
-    median: ((6,), (20,), (101,)),
     two_means: ((3, 8, 4.0), (3, 30, 1.0), (5, 5, 0.3)),
     pearson: (("30", 0.8), ("20x4", 0.0), ("unequal", 0.5)),
     pearson_less_another: (("50", 0.8, 0.5), ("100x3", 0.9, 0.2), ("300", 0.5, 0.4)),
@@ -163,10 +159,14 @@ SETTINGS = {
 }
 
 
+SLOW = (two_shares, temperature, spearman, tau, tau_less_another, mean_tau, slope)
+
+
 @pytest.mark.parametrize("estimator", SETTINGS, ids=lambda estimator: estimator.__name__)
 def test_intervals_hold_the_truth_in_95_of_100_samples(estimator):
-    """At 92 and above; of slow estimators fewer samples are drawn, and 1,000 of the others."""
-    samples = 300 if estimator in (spearman, section) else 1000
+    """At 92 and above. `SAMPLES=1000` draws of slow estimators as many as the table says."""
+    samples = int(os.environ.get("SAMPLES", "400")) if estimator in SLOW else 1000
+    samples = samples * 3 // 10 if estimator in (spearman, section) else samples
     for setting in SETTINGS[estimator]:
         rng = np.random.default_rng(0)
         found = [estimator(rng, *setting) for _ in range(samples)]

@@ -25,6 +25,17 @@ def checkpoint(tmp_path_factory):
     return build
 
 
+@pytest.fixture(scope="module")
+def one_length():
+    """Conversations behind a prefix are padded to one length, so that less is compiled."""
+    from engine.scoring import batches
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "_FEW", 999)
+        patch.setattr(batches, "SHORT", 999)
+        yield
+
+
 @pytest.fixture
 def run(tmp_path):
     """A run folder that no sweep has written to."""

@@ -402,14 +402,15 @@ def candidates():
     return dataclasses.replace(whole, shared=np.full(len(whole), 60, np.int32), last=rows % 5)
 
 
-def check(loaded: Loaded, restored: parity.Restored) -> None:
-    """Rewards and objectives of the response pass, then of the plain pass."""
+def check(loaded: Loaded, restored: parity.Restored, *, plain_alone: bool = False) -> None:
+    """Rewards and objectives of the plain pass, then of the response pass."""
     sequences = parity.sequences_of(prompt(), candidates())
     rewards, values = loaded.expected(sequences)
-    for actual in (
-        parity.respond(restored.scorer, prompt(), candidates()),
-        restored.scorer.plain_rewards(sequences),
-    ):
+    for behind_prefix in (False, True)[: 1 if plain_alone else 2]:
+        if behind_prefix:
+            actual = parity.respond(restored.scorer, prompt(), candidates())
+        else:
+            actual = restored.scorer.plain_rewards(sequences)
         assert len(actual) == 1 + values.shape[1]
         parity.assert_close(actual[0], rewards, scale=rewards.std())
         if values.size:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,90 +34,56 @@ class Ended:
     code: int
     out: list[str]
     err: list[str]
-    seconds: float  # since `Processes.wait` was called
 
 
-class Processes:
-    """n processes that run."""
-
-    def __init__(self, started: Sequence[subprocess.Popen]):
-        self._started = started
-
-    def send(self, index: int, number: signal.Signals) -> None:
-        self._started[index].send_signal(number)
-
-    def running(self) -> bool:
-        return all(process.poll() is None for process in self._started)
-
-    def wait(self, limit_s: float = 150.0) -> list[Ended]:
-        """How every process ended; those that do not end are killed, and have code -9."""
-        began, seconds = time.monotonic(), {}
-        while len(seconds) < len(self._started) and time.monotonic() < began + limit_s:
-            for index, process in enumerate(self._started):
-                if index not in seconds and process.poll() is not None:
-                    seconds[index] = time.monotonic() - began
-            time.sleep(0.02)
-        self.kill()
-        ended = []
-        for index, process in enumerate(self._started):
-            out, err = (_lines(text, bars=index == 0) for text in process.communicate())
-            ended.append(Ended(process.returncode, out, err, seconds.get(index, limit_s)))
-        return ended
-
-    def kill(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                process.kill()
-
-
-@contextlib.contextmanager
-def running(
+def run_to_the_end(
     module: str,
     count: int,
     *flags: object,
-    devices: int = 1,
     heartbeat_s: int = 30,
     patch: str = "",
     place: Callable[[int, int, int], tuple[list[str], dict[str, str]]] | None = None,
     own: Callable[[int], list[str]] = lambda index: [],
     before: Callable[[int], list[str]] = lambda index: [],
-) -> Iterator[Processes]:
-    """Starts a command as `count` processes; they are killed at the end.
+) -> list[Ended]:
+    """Starts a command as `count` processes; those that do not end in 150 s have code -9.
 
     Args:
-      module: that is run with `python -m`.
+      module: of `launch`, that is run with `python -m`.
       count: number of processes.
       *flags: of all processes.
-      devices: virtual devices per process.
       heartbeat_s: seconds without a sign of life, after which a process counts as lost.
       patch: Python that runs before the command.
       place: port, number and index -> flags and environment that tell a process its place; by
         default `by_flags`.
       own: index -> further flags of one process.
-      before: index -> command that runs the process, such as `unshare`.
+      before: index -> command that runs the process, such as `env`.
     """
-    port, started = free_port(), []
+    port, started, until = free_port(), [], time.monotonic() + 150
+    main = _MAIN.format(heartbeat_s, patch, f"launch.{module}")
     for index in range(count):
-        told, environment = (place or by_flags)(port, count, index) if count > 1 else ([], {})
-        main = ["-c", _MAIN.format(heartbeat_s, patch, module)]
-        command = [*before(index), sys.executable, *main, *told, *map(str, flags)]
+        told, environment = (place or by_flags)(port, count, index)
+        command = [*before(index), sys.executable, "-c", main, *told, *map(str, flags)]
         started.append(
             subprocess.Popen(
                 [*command, *own(index)],
                 cwd=ROOT,
-                env=os.environ | _environment(index, devices) | environment,
+                env=os.environ | _environment(index) | environment,
                 text=True,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
         )
-    processes = Processes(started)
-    try:
-        yield processes
-    finally:
-        processes.kill()
-        for process in started:
-            process.communicate()
+    ended = []
+    for index, process in enumerate(started):
+        try:
+            texts = process.communicate(timeout=max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            texts = process.communicate()
+        out, err = (_lines(text, bars=index == 0) for text in texts)
+        ended.append(Ended(process.returncode, out, err))
+    return ended
 
 
 def by_flags(port: int, count: int, index: int) -> tuple[list[str], dict[str, str]]:
@@ -163,8 +129,8 @@ def free_port() -> int:
             return port
 
 
-def _environment(index: int, devices: int) -> dict[str, str]:
-    count = f"--xla_force_host_platform_device_count={devices}"
+def _environment(index: int) -> dict[str, str]:
+    count = "--xla_force_host_platform_device_count=1"
     return {
         "PYTHONPATH": str(ROOT),
         "JAX_PLATFORMS": "cpu",
@@ -177,11 +143,6 @@ def _lines(text: str, *, bars: bool) -> list[str]:
     """Lines that a process printed; `bars`: without progress bars, which process 0 alone draws."""
     lines = [line for line in text.replace("\r", "\n").splitlines() if line.strip()]
     return [line for line in lines if not bars or ("it/s" not in line and "%|" not in line)]
-
-
-def run_to_the_end(module, count, *flags, **how):
-    with running(f"launch.{module}", count, *flags, **how) as started:
-        return started.wait()
 
 
 def assert_quiet_but_for_the_first(ended):

@@ -60,7 +60,7 @@ SHAPE = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 32,
     "intermediate_size": 48,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
@@ -79,13 +79,13 @@ GEMMA2 = {
     "attn_logit_softcapping": 3.0,
     "sliding_window": WINDOW,
 }
-# Two layers with a window and one without, whose ropes differ in base and scaling.
+# A layer with a window and one without, whose ropes differ in base and scaling.
 GEMMA3 = {
     **_COMMON,
     "head_dim": 12,
     "query_pre_attn_scalar": 6,
     "sliding_window": WINDOW,
-    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "layer_types": ["sliding_attention", "full_attention"],
     "rope_parameters": {
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -103,7 +103,7 @@ OLMO3 = {
     **_COMMON,
     "head_dim": 12,
     "sliding_window": WINDOW,
-    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "layer_types": ["sliding_attention", "full_attention"],
     "rope_parameters": {
         "full_attention": YARN,
         "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
@@ -174,7 +174,7 @@ def gpt_neox(**changes) -> GPTNeoXConfig:
 
 def gpt2(**changes) -> GPT2Config:
     """GPT-2 with heads of 12; without `n_inner`, its feed-forward is four times as wide."""
-    sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 256}
+    sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 256}
     special = {name: None for name in _COMMON if name.endswith("token_id")}
     return GPT2Config(**{**sizes, **special, "num_labels": 1, **changes})
 
@@ -203,7 +203,7 @@ QWEN3_5 = {
 # not width / heads; a theta that is not the default one.
 LLAMAS = {
     "mha": lambda: llama(4, 4, 8, tie_word_embeddings=True),
-    "gqa": lambda: llama(8, 2, 10, rope={"rope_theta": 50_000.0}),
+    "gqa": lambda: llama(8, 2, 10, rope={"rope_theta": 50_000.0}, num_hidden_layers=3),
     "gqa-llama3": lambda: llama(8, 4, 12, rope=LLAMA3_SCALING, tie_word_embeddings=True),
     "mqa-linear": lambda: llama(4, 1, 16, rope={"rope_type": "linear", "factor": 4.0}),
 }
@@ -231,7 +231,7 @@ FAMILIES = {
     "olmo2": lambda: Olmo2Config(**_COMMON),
     "olmo3": lambda: Olmo3Config(**OLMO3),
     "smollm3": lambda: SmolLM3Config(
-        **_COMMON, head_dim=12, no_rope_layers=[1, 0, 1], rope_parameters={"rope_theta": 3e4}
+        **_COMMON, head_dim=12, no_rope_layers=[1, 0], rope_parameters={"rope_theta": 3e4}
     ),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
     "mixtral": lambda: MixtralConfig(

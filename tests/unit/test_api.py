@@ -11,6 +11,7 @@ from engine.scoring.reward_passes import default_dtype
 from engine.scoring.rows import pooling_of
 from engine.text.chat_template import with_system
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PROMPT = "What is the greatest thing?"
 
 
@@ -76,10 +77,8 @@ def test_keys_that_the_template_does_not_write_are_one_warning_a_call(model, che
     pairs = [{"prompt": [turn], "chosen": "love", "rejected": "war"}]
     for slug, call, given in (
         (model.slug, model.sweep, ([turn],)),
-        (model.slug, model.score, ([turn], ["love", "war"])),
         (model.slug, model.score_pairs, (pairs,)),
         (lm.slug, lm.logprobs, ([turn], ["love", "war"])),
-        (lm.slug, implicit.sweep, ([turn],)),
         (lm.slug, implicit.score_pairs, (pairs,)),
     ):
         with pytest.warns(UserWarning) as warned:
@@ -90,9 +89,10 @@ def test_keys_that_the_template_does_not_write_are_one_warning_a_call(model, che
 
 
 @pytest.mark.slow
-def test_a_search_over_fewer_tokens_than_it_proposes_finds_the_best_of_all_replies(model):
+def test_a_search_over_few_tokens_finds_the_best_of_all_replies(model):
     few = ("love", "war", "truth")
-    found = model.search(PROMPT, allow=few, length=2, steps=8, candidates=12, round_trip=False)
+    how = {"method": "random", "length": 2, "steps": 8, "candidates": 12, "round_trip": False}
+    found = model.search(PROMPT, allow=few, **how)
     replies = ["".join(pair) for pair in itertools.product(few, few)]
     best = model.score(PROMPT, replies, mode="ids").max()
     assert found["token_ids"].list.len().unique().to_list() == [2]
@@ -199,10 +199,9 @@ def stored_in(dtype, checkpoint):
 ENDING = "love is <the truth>, é 東京 🏳️‍🌈 and war.\n"
 
 
-@pytest.mark.parametrize("changes", [{}, {"head": "mlp"}, {"pad_token_id": 2}], ids=str)
-def test_each_running_reward_is_that_of_the_reply_cut_there(checkpoint, changes):
+def test_each_running_reward_is_that_of_the_reply_cut_there(checkpoint):
     """By the plain pass over each truncated conversation, which shares nothing."""
-    opened = checkpoint("running", **changes)
+    opened = checkpoint("running", head="mlp", pad_token_id=2)  # read before the first pad
     model = engine.load(str(opened.path), step_size=16)
     found = model.running(PROMPT, ENDING)
     ids, around = opened.template.reply_ids(ENDING), opened.template.split(PROMPT)

@@ -17,7 +17,6 @@ from engine.planning import DeviceRoom, Model, SweepWork, account, fitting_step
 from engine.scoring.reward_passes import RewardScorer
 from engine.sources.convert import model_of_config
 from engine.types import Candidates
-from tests.support import slow
 from tests.support.parity import make_mesh
 
 SWEEP = SweepWork(prefix=64, own=2, step_size=1024)
@@ -55,11 +54,10 @@ DELTA = {
     **{"delta_layers": (True, True, False) * 2, "attention_gate": True, "delta_taps": 4},
     **{"delta_key_heads": 2, "delta_value_heads": 4, "delta_key_size": 64, "delta_value_size": 64},
 }
-STEPS = [("float16", {}), ("float32", GPT), ("bfloat16", MIXTURE), ("float32", DELTA)]
 
 
 @pytest.mark.parametrize(
-    ("dtype", "form"), slow.all_but([("float32", {}), ("bfloat16", {})], STEPS)
+    ("dtype", "form"), [("float32", GPT), ("bfloat16", MIXTURE), ("float32", DELTA)]
 )
 def test_a_step_is_accounted_for_as_the_compiler_of_this_cpu_does(dtype, form):
     config = DecoderConfig(
@@ -81,9 +79,7 @@ def test_a_step_is_accounted_for_as_the_compiler_of_this_cpu_does(dtype, form):
     assert found.step + found.layer == pytest.approx(reserved, rel=0.12)
 
 
-@pytest.mark.parametrize(
-    ("data", "model", "dtype"), [(1, 1, "float32"), (2, 2, "bfloat16"), (1, 4, "float32")]
-)
+@pytest.mark.parametrize(("data", "model", "dtype"), [(2, 2, "bfloat16"), (1, 4, "float32")])
 def test_weights_are_those_that_a_restored_model_has_on_a_device(checkpoint, data, model, dtype):
     tiny = checkpoint()
     mesh = make_mesh(data, model)

@@ -20,7 +20,7 @@ AGAIN = "convert the model again"
 @pytest.fixture
 def folder(checkpoint, tmp_path) -> Path:
     """A checkpoint of its own, to be damaged."""
-    return Path(shutil.copytree(checkpoint(head="mlp").path, tmp_path / "checkpoint"))
+    return Path(shutil.copytree(checkpoint(head="mlp", num_hidden_layers=1).path, tmp_path / "own"))
 
 
 def flip(file, byte=-1, bit=0):
@@ -44,7 +44,7 @@ def parameter_files(folder):
 
 def test_a_flipped_bit_in_any_parameter_is_found(folder):
     files = parameter_files(folder)
-    assert len(files) == 1 + 3 * 9 + 5  # embedding, layers, norm and head
+    assert len(files) == 1 + 9 + 5  # embedding, layer, norm and head
     for file in files:
         flip(file, byte=len(file.read_bytes()) // 2, bit=4)
         block = file.parent.parent
@@ -58,7 +58,7 @@ def test_a_flipped_bit_in_any_parameter_is_found(folder):
 def test_the_description_of_a_parameter_cannot_change_what_is_read(folder):
     right = [np.asarray(x) for x in values(folder)]
     described = folder / "params/readout/readout.head.weight_in/.zarray"
-    for bit in range(0, 8 * len(described.read_bytes()), 17):  # some of them, to be quick
+    for bit in range(0, 8 * len(described.read_bytes()), 41):  # some of them, to be quick
         flip(described, *divmod(bit, 8))
         try:
             read = [np.asarray(x) for x in values(folder)]

@@ -50,7 +50,8 @@ def test_products_of_a_step_in_bfloat16_are_float32_on_a_cpu(checkpoint, monkeyp
 
 
 def test_every_pass_runs_in_bfloat16_where_the_model_is_split(checkpoint):
-    scorer, prompt = scorer_of(checkpoint(), model=2), checkpoint().template.split(PROMPT)
+    one = checkpoint(num_hidden_layers=1)
+    scorer, prompt = scorer_of(one, model=2), one.template.split(PROMPT)
     rewards = scorer.rewards(scorer.prefill(prompt), token_candidates(prompt, TOKENS))
     plain = scorer.plain_rewards([[*prompt.prefix, t, *prompt.suffix] for t in TOKENS])
     np.testing.assert_allclose(rewards[0], plain[0], atol=0.1)
@@ -87,8 +88,8 @@ def test_no_program_that_places_a_layer_waits_for_other_devices(
         return call
 
     monkeypatch.setattr(restoring, "_place", recorded)
-    checkpoint = checkpoint(num_key_value_heads=kv_heads)
+    checkpoint = checkpoint(num_key_value_heads=kv_heads, num_hidden_layers=1)
     restoring.restore([checkpoint], build_mesh(model), jnp.dtype("float32"))
-    assert len(programs) > 8
+    assert len(programs) > 4
     together = r"all-gather|all-reduce|all-to-all|collective|reduce-scatter|send|recv"
     assert not [text for text in programs if re.search(rf"= \S+ ({together})", text)]

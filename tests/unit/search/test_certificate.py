@@ -66,11 +66,6 @@ def test_a_certificate_counts_what_brute_force_finds(checkpoint, changes):
     check(problem(checkpoint(), **changes), checkpoint())
 
 
-def skip_last(asked):
-    settings = dataclasses.replace(asked.settings, initial="given", fixed=(2,))
-    return dataclasses.replace(asked, settings=settings)
-
-
 def let_fewer_in(asked):
     every = np.flatnonzero(asked.allowed)
     allowed = np.zeros_like(asked.allowed)
@@ -78,16 +73,10 @@ def let_fewer_in(asked):
     return dataclasses.replace(asked, allowed=allowed)
 
 
-def forget_texts(asked):
-    settings = dataclasses.replace(asked.settings, round_trip=not asked.settings.round_trip)
-    return dataclasses.replace(asked, settings=settings)
-
-
-@pytest.mark.parametrize("bug", slow.all_but([let_fewer_in], [skip_last, forget_texts]))
-def test_brute_force_finds_planted_bugs(checkpoint, bug):
+def test_brute_force_finds_that_swaps_were_left_out(checkpoint):
     asked = problem(checkpoint(), round_trip=True, direction="min")
     with pytest.raises(AssertionError):
-        check(asked, checkpoint(), bug(asked))
+        check(asked, checkpoint(), let_fewer_in(asked))
 
 
 @pytest.mark.slow
@@ -137,7 +126,7 @@ def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
     assert model.score("Who?", said["best_text"])[0] == pytest.approx(said["best_reward"], rel=1e-4)
     assert model.certify("Who?", said["best_ids"], **few)["swaps"] == said["swaps"]
     with pytest.raises(AssayError, match=r"^reply: "):
-        model.certify("Who?", said["best_ids"], deny=(said["best_text"][0],), **few)
+        model.certify("Who?", "war", deny=("war",), **few)
 
 
 def test_the_api_refuses_what_is_no_reply_and_settings_that_it_has_no_use_for(checkpoint):

@@ -145,7 +145,7 @@ def test_a_reward_that_is_not_finite_is_the_best_whatever_is_climbed(method, tar
 def test_four_devices_search_as_one(checkpoint):
     traces = []
     for data in (1, 4):
-        asked = problem(checkpoint(), *PROMPTS, direction="both", steps=6, every=6, candidates=18)
+        asked = problem(checkpoint(), *PROMPTS, direction="both", length=2, every=6)
         scorer = searches.scorer(checkpoint(), data)
         traces.append(run_search(asked, scorer)[0])
     np.testing.assert_array_equal(traces[0].ids, traces[1].ids)
@@ -218,8 +218,8 @@ def test_no_search_ends_before_it_has_found_a_sequence(changes):
 
 @pytest.mark.slow
 def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
-    both = problem(checkpoint(), direction="both", round_trip=True)
-    alone = problem(checkpoint(), direction="min", round_trip=True)
+    both = problem(checkpoint(), direction="both", round_trip=True, seed=1)
+    alone = problem(checkpoint(), direction="min", round_trip=True, seed=1)
     (together, rejected), (single, own) = (
         run_search(asked, scorer(checkpoint())) for asked in (both, alone)
     )

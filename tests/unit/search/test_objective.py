@@ -33,7 +33,7 @@ HEADS = {
     "linear": {},
     "qrm": {"architectures": ("LlamaForRewardModelWithGating",)},  # its gate reads the prompt
 }
-HEADS_AND_WAYS = [("linear", "min", (0,)), ("linear", "max", (1,)), ("qrm", "max", ())]
+HEADS_AND_WAYS = [("linear", "min", (1,)), ("qrm", "max", ())]
 
 
 @pytest.mark.slow
@@ -91,8 +91,9 @@ def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpo
     monkeypatch.setattr(RewardModels, "extend", None)
     ranked = searches.expanded(asked, scorer)
     for ids, rewards in zip(*map(np.asarray, ranked[:2]), strict=True):
-        expected = searches.plain_rewards(scorer, asked, ids)
-        np.testing.assert_allclose(rewards, expected, rtol=1e-4, atol=1e-5)
+        new = rewards > UNKNOWN
+        expected = searches.plain_rewards(scorer, asked, ids[new])
+        np.testing.assert_allclose(rewards[new], expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(TypeError):  # without a gradient it is
         searches.expanded(problem(checkpoint(), method="random"), scorer)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -15,18 +16,18 @@ from engine.runs.verify import verify
 from engine.scoring.rows import token_rows
 from engine.settings import SweepSettings
 from engine.sweep import repeated, rescore
-from engine.text import chat_template
 from engine.text.chat_template import with_reply_start
-from engine.types import PromptIds
-from tests.support import folders, slow, tiny
+from tests.support import folders
+from tests.support import tiny as tinies
 from tests.support.parity import make_mesh
 from tests.support.sweeps import PROMPTS, result
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PROMPT = PROMPTS["greatest"]
 _TURNS = "{% for m in messages %}"
 # As the families' own templates close a turn and treat the ends of a reply.
 FAMILIES = {
-    "chatml": tiny.CHATML,
+    "chatml": tinies.CHATML,
     "llama 3": (
         "{{ bos_token }}" + _TURNS + "<|start|>{{ m['role'] }}<|end|>\n\n"
         "{{ m['content'] | trim }}<|eot|>{% endfor %}"
@@ -42,16 +43,21 @@ FAMILIES = {
     "phi 3": _TURNS + "<|{{ m['role'] }}|>\n{{ m['content'] }}<|im_end|>\n{% endfor %}",
 }
 STARTS = {"ids": "Sure, the truth", "text": "Sure, "}
-WORDS = [*tiny.WORDS, " thanks", "Sure", "please"]
+WORDS = [*tinies.WORDS, " thanks", "Sure", "please"]
 
 
-@pytest.fixture(scope="module", params=slow.all_but(["chatml"], FAMILIES))
-def family(request, tmp_path_factory):
-    """A folder that transformers loads, and its conversation; its vocabulary has 300 tokens."""
-    folder = tmp_path_factory.mktemp("family")
-    tiny.write_model(folder / "hf")
-    tiny.tokenizer(FAMILIES[request.param], words=WORDS).save_pretrained(folder / "hf")
-    return folder / "hf", folders.convert(folder / "hf", folder / "checkpoint")
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """Name -> a folder that transformers loads, and its checkpoint, of a vocabulary of 300."""
+
+    @functools.cache
+    def build(name):
+        folder = tmp_path_factory.mktemp("family")
+        tinies.write_model(folder / "hf")
+        tinies.tokenizer(FAMILIES[name], words=WORDS).save_pretrained(folder / "hf")
+        return folder / "hf", folders.convert(folder / "hf", folder / "checkpoint")
+
+    return build
 
 
 class Reference:
@@ -80,58 +86,43 @@ class Reference:
         return rewards
 
 
-def expected(reference, model, mode):
-    """Rewards of every token behind the reply start, and of the reply start alone."""
+def conversations(reference, model, mode):
+    """Ids of every token behind the reply start, and of the reply start alone."""
     start = STARTS[mode]
+    alone = reference.ids(reference.rendered(start))
     if mode == "text":
         texts = [reference.rendered(start + token) for token in model.tokens.values()]
-        sequences = [reference.ids(text) for text in texts]
-    else:
-        whole = reference.rendered(start)
-        cut = whole.rindex(start) + len(start)
-        before, after = reference.ids(whole[:cut]), reference.ids(whole[cut:])
-        sequences = [[*before, token, *after] for token in model.tokens]
-    alone = reference.ids(reference.rendered(start))
-    return reference.rewards(sequences), reference.rewards([alone])[0]
+        return [reference.ids(text) for text in texts], alone
+    whole = reference.rendered(start)
+    cut = whole.rindex(start) + len(start)
+    before, after = reference.ids(whole[:cut]), reference.ids(whole[cut:])
+    return [[*before, token, *after] for token in model.tokens], alone
 
 
-def check(run, family, mode):
-    folder, model = family
-    behind = with_reply_start(PROMPT, STARTS[mode])
-    run.sweep([model], {"behind": behind}, mode=mode)
-    rewards, alone = expected(Reference(folder), model, mode)
-    assert len(rewards) >= 300
-    tolerance = 1e-4 * float(rewards.std())
-    np.testing.assert_allclose(run.rewards("tiny", "behind"), rewards, rtol=0, atol=tolerance)
-    [found] = run.results().values()
-    assert found.baseline == pytest.approx(alone, abs=tolerance)
-    assert found.reply_start == STARTS[mode]
-    assert found.complete
+@pytest.mark.parametrize("mode", STARTS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_token_stands_behind_a_reply_as_transformers_renders_it(family, name, mode):
+    folder, model = family(name)
+    rows = token_rows(model, with_reply_start(PROMPT, STARTS[mode]), mode)
+    expected, alone = conversations(Reference(folder), model, mode)
+    every = range(len(model.tokens))
+    assert len(every) >= 300 and rows.sequences([*every]) == expected
+    assert rows.sequences(rows.baseline) == [alone]
 
 
 @pytest.mark.parametrize("mode", STARTS)
 def test_every_token_behind_a_reply_has_the_reward_of_transformers(run, family, mode):
-    check(run, family, mode)
-
-
-def _dropped(prompt: PromptIds) -> PromptIds:
-    length = len("Sure, the truth") - 7  # more ids than that are the reply start's
-    return PromptIds(prompt=prompt.prompt, prefix=prompt.prefix[:-length], suffix=prompt.suffix)
-
-
-def _closed_before(prompt: PromptIds) -> PromptIds:
-    whole = (*prompt.prefix, *prompt.suffix)
-    return PromptIds(prompt=prompt.prompt, prefix=whole, suffix=())
-
-
-@pytest.mark.parametrize("bug", [_dropped, _closed_before])
-def test_a_reply_start_that_is_left_out_or_closed_too_early_would_be_seen(
-    run, family, monkeypatch, bug
-):
-    split = chat_template.ChatTemplate.split
-    monkeypatch.setattr(chat_template.ChatTemplate, "split", lambda *of: bug(split(*of)))
-    with pytest.raises(AssertionError, match="Mismatched elements"):
-        check(run, family, "ids")
+    folder, model = family("gemma")
+    run.sweep([model], {"behind": with_reply_start(PROMPT, STARTS[mode])}, mode=mode)
+    reference = Reference(folder)
+    sequences, alone = conversations(reference, model, mode)
+    rewards = reference.rewards(sequences)
+    tolerance = 1e-4 * float(rewards.std())
+    np.testing.assert_allclose(run.rewards("tiny", "behind"), rewards, rtol=0, atol=tolerance)
+    [found] = run.results().values()
+    assert found.baseline == pytest.approx(reference.rewards([alone])[0], abs=tolerance)
+    assert found.reply_start == STARTS[mode]
+    assert found.complete
 
 
 # As any sweep
@@ -204,40 +195,29 @@ def test_the_baseline_of_a_mixture_is_compared_again_as_one_row(
 
 
 @pytest.mark.slow
-def test_the_tokens_that_move_replies_most_are_repeated_behind_each(run, checkpoint):
-    model = checkpoint("wide", max_position_embeddings=256)
-    behind = {
-        name: with_reply_start(PROMPT, text) for name, text in {"a": "the war", "b": "no"}.items()
-    }
-    run.sweep([model], behind)
-    settings = SweepSettings(mode="text", dtype="float32", step_size=64)
-    where = ([model], behind, str(run.folder), settings, make_mesh())
-    new = repeated.repeat_rewards(*where)
-    assert new % (len(schema.TIMES) * len(behind)) == 0
+def test_the_tokens_that_move_replies_most_are_repeated_behind_each(run, tiny, monkeypatch):
+    """But not behind a reply that leaves no room for them."""
+    monkeypatch.setattr(schema, "TIMES", (1, 32))
+    starts = {"a": "the war", "b": "no", "long": "!" * 60}
+    behind = {name: with_reply_start(PROMPT, text) for name, text in starts.items()}
+    run.sweep([tiny], behind)
+    settings = SweepSettings(mode="text", dtype="float32", step_size=16)
+    where = ([tiny], behind, str(run.folder), settings, make_mesh())
+    assert repeated.repeat_rewards(*where) > 0
     assert repeated.repeat_rewards(*where) == 0
-    baselines = [run.results()[result("wide", name)].baseline for name in behind]
+    baselines = [run.results()[result(prompt=name)].baseline for name in behind]
     effects = (
-        np.array([run.rewards("wide", name) for name in behind]) - np.array(baselines)[:, None]
+        np.array([run.rewards("tiny", name) for name in behind]) - np.array(baselines)[:, None]
     )
     most = (effects > 0).mean(axis=0) > 0.5
     places = np.flatnonzero(most)[np.argsort(-effects.mean(axis=0)[most])]
-    texts = [model.tokens[int(at)] for at in places]
+    texts = [tiny.tokens[int(at)] for at in places]
     lists = run.record()["lists"]
     assert {schema.repeated_group(name) for name in lists} == set(schema.REPEATED)
     name = next(name for name in lists if schema.repeated_group(name) == "raise")
-    frame = run.frame(f"items/{name}/model=wide/prompt=a")
-    items = frame["item"].to_list()
+    assert not (run.folder / f"items/{name}/model=tiny/prompt=long").exists()
+    items = run.frame(f"items/{name}/model=tiny/prompt=a")["item"].to_list()
     assert schema.repeated_list("raise", items_hash(items)) == name
-    tokens = items[:: len(schema.TIMES)]
+    tokens = items[::2]
     assert tokens == [t for t in texts if "\ufffd" not in t][: len(tokens)]
-    assert items[5] == tokens[0] * 32
-
-
-@pytest.mark.slow
-def test_replies_that_leave_no_room_are_not_followed_by_repeated_tokens(run, checkpoint):
-    model = checkpoint()
-    long = with_reply_start(PROMPT, "!" * 60)
-    run.sweep([model], {"long": long})
-    settings = SweepSettings(mode="text", dtype="float32", step_size=64)
-    new = repeated.repeat_rewards([model], {"long": long}, str(run.folder), settings, make_mesh())
-    assert new == 0
+    assert items[1] == tokens[0] * 32

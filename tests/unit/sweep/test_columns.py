@@ -15,9 +15,9 @@ from engine.runs.verify import verify
 from engine.scoring import reward_passes
 from engine.scoring.reward_passes import check_finite, self_check
 from engine.sweep.rescore import rescore
-from tests.support import slow
 from tests.support.sweeps import ONE, PROMPTS, SETTINGS, Run, result
 
+pytestmark = pytest.mark.usefixtures("one_length")
 NAMES = list(gates.HELPSTEER)
 OBJECTIVES = {"tiny": [], "qrm": NAMES, "urm": NAMES}
 
@@ -106,9 +106,8 @@ def test_a_column_per_layer_follows_the_reward_and_the_last_equals_it(through_le
     assert noted.complete and noted.self_check.candidates == SETTINGS.self_check
 
 
-@pytest.mark.parametrize("dtype", slow.all_but(["float32"], ["bfloat16"]))
-@pytest.mark.parametrize("mode", slow.all_but(["ids"], ["text"]))
-def test_the_lens_changes_no_bit_of_a_reward(models, run, other_run, dtype, mode):
+@pytest.mark.parametrize(("mode", "dtype"), [("ids", "float32"), ("text", "bfloat16")])
+def test_the_lens_changes_no_bit_of_a_reward(models, run, other_run, mode, dtype):
     every = list(models.values())
     asked = {"objectives": "values", "mode": mode, "dtype": dtype}  # what is compiled already
     run.sweep(every, ONE, lens=True, **asked)
@@ -141,7 +140,6 @@ def test_verify_and_rescore_read_the_layers(through_lens, models):
 @pytest.mark.parametrize(
     ("slug", "row", "column", "asked"),
     [
-        ("tiny", 0, "reward", {}),
         ("tiny", 1, "layer_01", {"lens": True}),
         ("qrm", 4, NAMES[3], {"objectives": "values"}),
     ],

@@ -12,6 +12,7 @@ from engine.scoring.conversations import ConversationRows
 from engine.sweep.reward_jobs import sweep_rewards
 from tests.support.sweeps import SETTINGS, plain_rewards
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PROMPTS = ("love", "the war", "truth?")
 
 

@@ -5,70 +5,41 @@ import itertools
 
 import pytest
 
-from engine.runs import storage
-from engine.runs.folder import RunFolder
 from engine.runs.result import Result
 from engine.sweep import loop
-from tests.support import full_disk, slow
+from tests.support import full_disk
 from tests.support.killed import Killed, killed_after
-from tests.support.sweeps import ONE, PROMPTS, Run
-from tests.support.tiny import TRIMMED
-
-
-def everywhere(*calls):
-    """Sweeps by ids: killed at every kind of write."""
-    return [("ids", *call) for call in calls]
-
+from tests.support.sweeps import ONE, Run
 
 KILLED_AT = [
-    *everywhere(
-        (Result, "write", 1),  # between two models of one pass
-        (Result, "save", 2),  # a part is on disk, its record does not know
-        (loop, "self_check", 1),
-    ),
-    ("objectives", Result, "write", 2),
+    ("ids", Result, "write", 1),  # between two models of one pass
+    ("ids", Result, "save", 2),  # a part is on disk, its record does not know
+    ("ids", loop, "self_check", 1),
+    ("text", Result, "write", 2),  # rows of a later part repeat those of an earlier one
     ("lens", Result, "write", 2),
 ]
-SELDOM = [
-    *everywhere(
-        (Result, "write", 7),  # in the second prompt
-        (RunFolder, "save", 0),
-        (storage, "write_atomic", 1),  # between run.json and the vocabulary
-    ),
-    ("text", Result, "write", 5),  # rows of a later part repeat those of an earlier one
-]
 
 
-@pytest.fixture
-def kinds(checkpoint, trims, heads):
-    """Kind of sweep -> models and settings."""
-    mlp = {"template": TRIMMED, "head": "mlp", "head_seed": 2}
-    return {
-        "ids": ([checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)], {}),
-        "text": ([trims, checkpoint("trims-mlp", **mlp)], {"mode": "text"}),
-        "objectives": ([heads["qrm"]], {"objectives": "values"}),
-        "lens": ([heads["tiny"]], {"lens": True}),
-    }
-
-
-@pytest.mark.parametrize(
-    ("kind", "owner", "name", "calls"), slow.all_but(KILLED_AT, [*KILLED_AT, *SELDOM])
-)
+@pytest.mark.parametrize(("kind", "owner", "name", "calls"), KILLED_AT)
 def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
-    run, other_run, kinds, monkeypatch, kind, owner, name, calls
+    run, other_run, checkpoint, trims, monkeypatch, kind, owner, name, calls
 ):
-    models, settings = kinds[kind]
-    prompts = PROMPTS if kind == "ids" else ONE
-    other_run.sweep(models, prompts, **settings)
+    both = [checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)]
+    models, settings = {
+        "ids": (both, {}),
+        "text": ([trims], {"mode": "text"}),
+        "lens": (both[:1], {"lens": True}),
+    }[kind]
+    other_run.sweep(models, ONE, **settings)
     with monkeypatch.context() as patched:
         killed_after(patched, owner, name, calls)
         with pytest.raises(Killed):
-            run.sweep(models, prompts, **settings)
+            run.sweep(models, ONE, **settings)
     known = run.results() if (run.folder / "run.json").exists() else {}
     names = {f"{path}/{name}" for path, result in known.items() for name in result.parts}
     finished = {path: said for path, said in run.parts().items() if path in names}
     assert len(run.parts()) - len(finished) <= 1  # nothing else is lost
-    run.sweep(models, prompts, **settings)
+    run.sweep(models, ONE, **settings)
     after = run.parts()
     assert {path: after[path] for path in finished} == finished
     assert run.hashes() == other_run.hashes()

@@ -45,16 +45,6 @@ def test_a_result_that_was_begun_keeps_its_step_and_its_bytes(tiny, run, other_r
     assert run.sweep([tiny], ONE, **AUTO) == 0
 
 
-def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run, other_run, free):
-    other_run.sweep([tiny], ONE, **AUTO)
-    free(needed(tiny, 256))
-    run.sweep([tiny], ONE, mesh=ALONE, **AUTO)
-    assert set(steps(run).values()) == {256}
-    assert run.rewards("tiny", "greatest") == pytest.approx(
-        other_run.rewards("tiny", "greatest"), rel=1e-5
-    )
-
-
 @pytest.fixture
 def device_of_256(monkeypatch):
     """Devices whose memory suffices for steps of 256 candidates, though the account says more."""

@@ -11,6 +11,7 @@ from engine.runs import schema
 from engine.runs.result import ranges
 from engine.scoring import reward_passes
 from engine.scoring.batches import Distinct
+from engine.scoring.rows import reply_rows
 from tests.support.sweeps import ONE, SIZE, plain_rewards
 from tests.support.tiny import TRIMMED
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
@@ -146,12 +147,10 @@ def test_ids_and_text_differ_only_where_a_reply_merges_with_the_template(run, ot
     assert [REPLIES[i] for i in np.flatnonzero(differ)] == ["\n"]
 
 
-def test_the_longest_reply_that_fits_is_scored(run, tiny):
+def test_the_longest_reply_that_fits_is_no_error_and_a_longer_one_is(run, tiny):
     used = len(tiny.template.sequences(ONE["greatest"], [""])[0])
     longest = ["!" * (128 - used)]
-    assert run.score([tiny], ONE, "words", longest) == 1
-    rewards = run.frame(WORDS)["reward"]
-    np.testing.assert_allclose(rewards, plain(tiny, longest), rtol=1e-4, atol=1e-5)
+    reply_rows(tiny, ONE["greatest"], longest, "text").check(tiny.card.decoder)
     with pytest.raises(AssayError, match="129"):
         run.score([tiny], ONE, "longer", [longest[0] + "!"])
 

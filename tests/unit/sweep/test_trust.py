@@ -71,14 +71,6 @@ def test_a_part_of_another_result_is_refused(run, tiny):
     assert run.sweep([tiny], ONE) == 100
 
 
-def test_the_record_of_another_result_is_refused(run, tiny):
-    run.sweep([tiny], PROMPTS)
-    there = run.folder / result(prompt="worst") / "result.json"
-    shutil.copy(there, run.folder / RESULT / "result.json")
-    with pytest.raises(AssayError, match=rf"{RESULT}/result.json: damaged .*'scores/model=t"):
-        run.sweep([tiny], ONE)
-
-
 def test_a_result_of_the_same_place_in_another_run_is_refused(run, other_run, tiny, checkpoint):
     run.sweep([tiny], ONE)
     other_run.sweep([checkpoint(seed=5)], ONE)

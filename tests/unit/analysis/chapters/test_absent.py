@@ -113,7 +113,7 @@ def test_items_alone(make_run, study_of):
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        ("shared_ends", 1, "True, False"),
+        ("humans_in_median", 1, "True, False"),
         ("afinn", None, "a path, or ''"),
         ("match_trim", True, "'auto', 'always', 'never'"),
         ("frequency_join", "heads", "'forms', 'paper'"),

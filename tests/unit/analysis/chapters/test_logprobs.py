@@ -55,21 +55,6 @@ def test_the_log_ratio_is_that_of_the_formula():
     np.testing.assert_allclose(analysis.log_ratio(np.log(p), np.log(q)), expected, atol=1e-15)
 
 
-def test_two_language_models_are_set_against_each_other_on_shared_strings(small_run):
-    own = [-4.0, -3.0, 0.0, 0.0, -1.5, -9.0, -0.1]
-    runs.add_logprobs(small_run, "base-a", "v1", "greatest", own)
-    runs.add_logprobs(small_run, "base-b", "v2", "greatest", [-1.0, -9.0, -5.0, -0.5, -3.0, -3.0])
-    table = analysis.logprobs_ratio(analysis.load(small_run), 2)
-    # Strings of one token in both: "hate", the script, " love", "love"; p is base-a, q base-b.
-    assert set(table.select("p", "q").rows()) == {("base-a", "base-b")}
-    tokens = ["<script>alert(1)</script>", "love", " love", "hate"]
-    assert table["token"].to_list() == tokens
-    assert table.select("end", "rank").rows() == [("p", 1), ("p", 2), ("q", 1), ("q", 2)]
-    row = table.row(3, named=True)
-    assert (row["log_p"], row["log_q"]) == (-1.5, -1.0)
-    assert row["ratio"] == pytest.approx(0.5 * (math.exp(-1.5) + math.exp(-1.0)) * 0.5)
-
-
 REWARDS = {"love": 4.0, "peace of mind": 3.0, "a <b>cat</b>": 1.0, "war": -2.0}
 READ = {"love": (1, -2.0), "peace of mind": (3, -9.0), "a <b>cat</b>": (4, -16.0), "war": (1, -3.0)}
 

@@ -98,8 +98,6 @@ def test_frequency_is_fitted_beside_value(graded, lexicon, rng):
     table = analysis.frequency_slopes(points)
     assert table["slope"][0] == pytest.approx(expected[1])
     assert table["n"].to_list() == [9, 9]
-    residual = design["reward"].to_numpy() - expected[2] * design["value"].to_numpy()
-    np.testing.assert_allclose(design["residual"], residual)
 
 
 def test_a_word_of_several_parts_of_speech_counts_once_for_each(graded, lexicon, rng):
@@ -114,9 +112,8 @@ def test_a_word_of_several_parts_of_speech_counts_once_for_each(graded, lexicon,
     np.testing.assert_allclose(found, expected)
 
 
-def test_points_whose_value_has_no_slope_keep_their_reward_and_lie_in_one_chunk(graded, lexicon):
+def test_points_of_frequency_lie_in_one_chunk(graded, lexicon):
     points = analysis.frequency_points(graded, lexicon.select("word", per_million=1.0))
-    assert points["residual"].equals(points["reward"])
     # What is filtered from many chunks keeps as much memory as the whole: once a prompt.
     assert points["prompt"].n_unique() == 2
     assert points.n_chunks() == 1

@@ -12,7 +12,6 @@ import pytest
 from analysis import CHAPTERS, blocks
 from analysis.chapters import agreement
 from analysis.charts import look, model_map, ranks
-from analysis.charts.clouds import fitted
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
@@ -53,15 +52,6 @@ def test_the_figures_of_a_chapter_draw_their_tables(chapter, full):
     one_of_each = {partial.func: partial for partial in partials}
     for partial in one_of_each.values():
         draw(partial())
-
-
-def test_the_line_through_the_words_has_the_slope_of_the_table_and_meets_their_mean(tables, names):
-    points = tables["frequency_points"].filter(model=MODEL, prompt="worst")
-    slopes = tables["frequency_slopes"].filter(model=MODEL, prompt="worst")
-    x, y = fitted(points, slopes, "log_frequency", "residual").select("x", "y").to_numpy().T
-    assert (y[1] - y[0]) / (x[1] - x[0]) == pytest.approx(slopes["slope"][0])
-    middle = np.interp(points["log_frequency"].mean(), x, y)
-    assert middle == pytest.approx(points["residual"].mean())
 
 
 def test_an_interval_of_a_slope_is_that_of_the_table(tables, names):

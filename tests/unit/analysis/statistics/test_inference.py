@@ -9,7 +9,7 @@ from hypothesis import given
 
 import analysis
 from analysis.statistics import inference
-from analysis.statistics.inference import clustered, median_interval
+from analysis.statistics.inference import clustered
 
 
 @pytest.mark.parametrize("size", [2, 3, 10])
@@ -20,15 +20,6 @@ def test_the_mean_of_numbers_without_clusters_has_the_interval_and_p_of_scipy(si
     found = (values.mean(), ends.low, ends.high, expected.pvalue)
     mean = values.mean()
     assert clustered(mean, values - mean, np.arange(size)) == pytest.approx(found)
-
-
-@pytest.mark.parametrize("size", [6, 7, 20, 33, 265])
-def test_the_interval_of_a_median_is_that_of_the_sign_test(size):
-    x = np.random.default_rng(size).normal(size=size)
-    outside = int((scipy.stats.binom.cdf(np.arange(size), size, 0.5) <= 0.025).sum()) - 1
-    _, low, high, _ = median_interval(x)
-    assert (low, high) == (np.sort(x)[outside], np.sort(x)[-1 - outside])
-    assert np.isnan(median_interval(x[:5])[1:]).all()
 
 
 @pytest.mark.parametrize("clusters", [np.arange(300) // 10, np.arange(300)])
