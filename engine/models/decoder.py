@@ -130,7 +130,7 @@ class Decoder(nnx.Module):
         _, kept = self.plain(
             ids[None],
             (self.config.num_layers,),
-            lambda x, row: (jax.tree.map(lambda each: each[0], row), x[0, read_at]),
+            lambda x, row: (jax.tree.map(lambda a: a[0], row), x[0, read_at]),
             delta.chunks,
         )
         return kept
@@ -198,7 +198,7 @@ class Decoder(nnx.Module):
             behind(jnp.broadcast_to(length, 1), x.shape[1]),
             None,
             (self.config.num_layers,),
-            lambda x, row: jax.tree.map(lambda each: each[0], row),
+            lambda x, row: jax.tree.map(lambda a: a[0], row),
         )
         return jax.tree.map(
             lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, 1), prefix, new
