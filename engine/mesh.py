@@ -76,17 +76,16 @@ def with_whole_kv_heads(mesh: Mesh, config: NetworkConfig) -> NetworkConfig:
     return dataclasses.replace(config, num_kv_heads=heads)
 
 
-def kept_shardings(mesh: Mesh, kinds: Sequence[bool]) -> Kept:
-    """Sharding of each array that is kept of a prefix.
-
-    `kinds` say of each stack of layers whether it has the gated delta rule.
-    """
+def kept_shardings(mesh: Mesh, config: NetworkConfig, stacks: int) -> Kept:
+    """Sharding of each array that is kept of a prefix by a decoder of so many stacks."""
     positions = sharding(mesh, "LPKH")
     attention = KeyValues(keys=positions, values=positions)
-    inputs, keys, values, decay = (sharding(mesh, a) for a in ("LPkI", "LPkh", "LPnv", "LPn"))
-    delta = Updates(inputs=inputs, keys=keys, updates=values, decay=decay)
-    each = tuple(delta if of_delta else attention for of_delta in kinds)
-    return each if len(set(kinds)) > 1 else each[0]
+    q, keys, v = (sharding(mesh, axes) for axes in ("LP(kh)", "LPkh", "LP(nv)"))
+    values, decay = sharding(mesh, "LPnv"), sharding(mesh, "LPn")
+    delta = Updates(inputs=(q, q, v), keys=keys, updates=values, decay=decay)
+    if all(config.deltas) or not any(config.deltas):
+        return delta if any(config.deltas) else attention
+    return tuple(delta if of_delta else attention for of_delta in config.deltas[:stacks])
 
 
 def sum_dtype(mesh: Mesh, dtype: jnp.dtype) -> jnp.dtype:

@@ -153,9 +153,10 @@ def account(model: Model, work: SweepWork) -> Account:
     kept += c.deltas.count(True) * (b * (3 * keys + 2 * values) + 4 * c.delta_value_heads)
     widened = {"bfloat16": c.num_layers, "float16": 1, "float32": int(c.experts > 0)}
     copied = widened[model.dtype] if on_cpu else 0
+    times = 1 + on_cpu  # XLA's CPU compiler also copies it into the layout of its products
     return Account(
         weights=weight_bytes(model),
-        prefix=work.prefix * kept // model.model * c.shares_prefix,
+        prefix=times * work.prefix * kept // model.model * c.shares_prefix,
         layer=4 * layer // b * copied or max(0, layer - step),
         step=step,
         process=on_cpu * process_bytes(model),

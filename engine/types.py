@@ -104,7 +104,7 @@ class Updates:
     times the exponential of the decay since. So candidates may leave the prefix anywhere.
     """
 
-    inputs: Array  # [L, P, k, I] of the convolution, I = 2·h + (n / k)·v
+    inputs: tuple[Array, Array, Array]  # [L, P, k·h] twice, and n·v: of the convolution
     keys: Array  # [L, P, k, h], normed
     updates: Array  # [L, P, n, v]
     decay: Array  # float32 [L, P, n], natural logarithms, up to a number of each head

@@ -20,7 +20,6 @@ from engine import mesh as meshes
 from engine.checkpoint import layouts
 from engine.checkpoint.arrays import read_block
 from engine.checkpoint.card import EMBEDDING, READOUT, Card, Checkpoint, layer_block
-from engine.models.config import stacked
 from engine.models.encoder_config import EncoderConfig, NetworkConfig
 from engine.models.heads import HeadConfig, OutputConfig
 from engine.models.layer import FLOAT32
@@ -110,10 +109,8 @@ def restore(
         elif path[0] == "decoder":
             embedding[_name(path)] = parameter
     _restore_block(deepest, EMBEDDING, embedding)
-    kinds = deepest.card.decoder.deltas
-    layers = stacked(kinds, looped=len(stacks) < len(kinds))
-    for stack, parameter in stacks.items():
-        _restore_stack(deepest, layers[stack], parameter, mesh)
+    for first, layers in stacks.items():
+        _restore_stack(deepest, first, len(stacks), layers, mesh)
     for model, checkpoint in enumerate(group):
         readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
         _restore_block(checkpoint, READOUT, readout)
@@ -163,16 +160,17 @@ def _restore_block(checkpoint: Checkpoint, block: str, parameters: Mapping[str, 
 
 
 def _restore_stack(
-    checkpoint: Checkpoint, layers: Sequence[int], parameters: Mapping[str, Variable], mesh: Mesh
+    checkpoint: Checkpoint, first: int, step: int, parameters: Mapping[str, Variable], mesh: Mesh
 ) -> None:
-    """Fills a stack of some layers, with one more layer than it in memory."""
+    """Fills a stack of each `step`-th layer from `first` on, with one more than it in memory."""
     config = checkpoint.card.decoder
     in_file = {r.parameter: r.layout for r in layouts.decoder_rules(config)}
     stacks = {name: _Stack(p, in_file[name], config, mesh) for name, p in parameters.items()}
-    for place, layer in enumerate(layers):
+    (height,) = {p.shape[0] for p in parameters.values()}
+    for layer in range(height):
         targets = {name: stack.target for name, stack in stacks.items()}
-        for name, value in _read(checkpoint, layer_block(layer), targets).items():
-            stacks[name].fill(place, value)
+        for name, value in _read(checkpoint, layer_block(first + layer * step), targets).items():
+            stacks[name].fill(layer, value)
     for name, stack in stacks.items():
         parameters[name].set_value(stack.value)
 

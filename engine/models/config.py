@@ -2,10 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from engine.errors import AssayError
 
@@ -166,10 +164,9 @@ class DecoderConfig:
 
     @property
     def period(self) -> int:
-        """Layers after which their kinds repeat; all where they do not, or are of one kind."""
-        kinds = self.deltas
-        lengths = range(2, self.num_layers) if len(set(kinds)) > 1 else ()
-        return next((n for n in lengths if kinds[n:] == kinds[:-n]), self.num_layers)
+        """Layers after which their kinds repeat: 1 where all are of one kind."""
+        kinds, lengths = self.deltas, range(1, self.num_layers + 1)
+        return next(n for n in lengths if kinds[n:] == kinds[: self.num_layers - n])
 
     @property
     def layer_ropes(self) -> tuple[Rope | None, ...]:
@@ -206,14 +203,6 @@ class DecoderConfig:
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `to_json`."""
         return cls(**with_ropes(fields))
-
-
-def stacked(kinds: Sequence[bool], looped: bool) -> tuple[tuple[int, ...], ...]:
-    """Numbers of the layers of each stack of parameters: all of one kind in a loop, else one."""
-    if not looped:
-        return tuple((layer,) for layer in range(len(kinds)))
-    by_kind = (np.flatnonzero(np.equal(kinds, kind)) for kind in dict.fromkeys(kinds))
-    return tuple(tuple(layers.tolist()) for layers in by_kind)
 
 
 # Any: a frozen dataclass, and what JSON holds.

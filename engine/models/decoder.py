@@ -6,7 +6,6 @@ take operands in the parameters' dtype and accumulate in float32. `plain` runs w
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from engine.models import attention, delta
-from engine.models.config import DecoderConfig, inverse_frequencies, stacked
+from engine.models.config import DecoderConfig, inverse_frequencies
 from engine.models.layer import (
     F32,
     FLOAT32,
@@ -35,14 +34,15 @@ Row = KeyValues | Updates  # of a layer: leaves [C, T, …]
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H], or its
 # updates) -> a tree of arrays.
 Keep = Callable[[Array, Row], Any]
-Kinds = dict[int, Any]  # stack -> what is kept of its layers, with a leading axis for them
+Part = tuple[range, Any]  # numbers of layers, and what is kept of them, with a leading axis
 
 
 class At(NamedTuple):
-    """Where a layer is: the stack of its parameters, and its place in it."""
+    """Where a layer is."""
 
+    number: Index
     stack: int
-    entry: Index
+    entry: Index  # of the stack
 
 
 class Decoder(nnx.Module):
@@ -50,9 +50,10 @@ class Decoder(nnx.Module):
 
     `stacks` hold the layers' parameters. XLA copies a layer's weights out of a stack before it
     multiplies, so each layer has a stack of its own, and the loop over them is written out. A TPU
-    reads weights where they are, and takes long to compile a layer: it has one stack of each kind
-    of layer, and loops. So has a CPU in float16, for which XLA would widen the weights of all
-    layers at once, and a CPU for layers of two kinds, which it takes twice as long to compile.
+    reads weights where they are, and takes long to compile a layer: it has one stack, and a loop.
+    So has a CPU in float16, for which XLA would widen the weights of all layers at once. Where
+    layers of two kinds take turns, a stack holds the layers of one place in the period, and the
+    loop is over periods; so on a CPU in every dtype, as two kinds take twice as long to compile.
     """
 
     def __init__(
@@ -68,17 +69,12 @@ class Decoder(nnx.Module):
         if config.learned_positions:
             self.position_embedding = zeros(config, "TD", dtype)
         slow = dtype == jnp.float16 or len(set(config.deltas)) > 1
-        self.looped = platform == "tpu" or (platform == "cpu" and slow)
-        self.layers = stacked(config.deltas, self.looped)  # of each stack
+        looped = platform == "tpu" or (platform == "cpu" and slow)
+        period = config.period if looped else config.num_layers
         self.stacks = nnx.List(
-            Layer(config.first(len(of)), dtype, sums, platform, config.deltas[of[0]])
-            for of in self.layers
+            Layer(config.first(-(-(config.num_layers - n) // period)), dtype, sums, platform, kind)
+            for n, kind in enumerate(config.deltas[:period])
         )
-
-    @property
-    def kinds(self) -> list[bool]:
-        """Whether the layers of each stack have the gated delta rule."""
-        return [stack.of_delta for stack in self.stacks]
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
         """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as published."""
@@ -114,14 +110,14 @@ class Decoder(nnx.Module):
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
         x, ropes = self._placed(self.embed(ids), positions), self._angles(positions)
         residuals: list[Array] = []
-        kept: list[Kinds] = []
+        kept: list[Part] = []
         for start, stop in _segments(depths):
             x, seen = self._through(
                 lambda at, x: self._plain_layer(at, x, ropes, delta_rule), start, stop, x, keep
             )
             residuals.append(x)
             kept += seen
-        return tuple(residuals), self._joined(_by_stack(kept)) if keep else None
+        return tuple(residuals), self._joined(kept) if keep else None
 
     def prefill(
         self, ids: Int[Array, "P"], read_at: Int[Array, "M"]
@@ -166,26 +162,24 @@ class Decoder(nnx.Module):
         saved = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
 
         def layer(at: At, x: Residual) -> tuple[Residual, Row]:
-            one = functools.partial(self._response_layer, at)
-            after: tuple[Residual, Row] = saved(one)(x, prefix, places, ropes)
+            response = functools.partial(self._response_layer, at)
+            after: tuple[Residual, Row] = saved(response)(x, prefix, places, ropes)
             return after
 
         def at_read(x: Residual) -> Float[Array, "C U D"]:
             return x if read is None else _take(x, read)
 
         residuals: list[Array] = []
-        kept: list[Kinds] = []
+        kept: list[Part] = []
         for start, stop in _segments(depths):
             shortened = read is not None and stop == max(depths)
             x, seen = self._through(layer, start, stop - shortened, x, keep, at_read)
             kept += seen
             if shortened:
-                at = self._places[stop - 1]
-                x, row = self._response_layer(at, x, prefix, places, ropes, read)
-                if keep:
-                    kept.append({at.stack: _alone(keep(x, row))})
+                x, row = self._response_layer(self._at(stop - 1), x, prefix, places, ropes, read)
+                kept += [_alone(stop - 1, keep(x, row))] if keep else []
             residuals.append(x if shortened else at_read(x))
-        return tuple(residuals), self._joined(_by_stack(kept)) if keep else None
+        return tuple(residuals), self._joined(kept) if keep else None
 
     def extend(self, prefix: Kept, x: Residual, length: Int[Array, ""]) -> Kept:
         """The prefix with embedded positions x [1, T, D] written behind its first `length` ones.
@@ -204,22 +198,15 @@ class Decoder(nnx.Module):
             lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, 1), prefix, new
         )
 
-    @property
-    def _places(self) -> list[At]:
-        """Where each layer is."""
-        places = {n: At(s, i) for s, of in enumerate(self.layers) for i, n in enumerate(of)}
-        return [places[number] for number in range(len(places))]
+    def _at(self, number: int, later: Index = 0) -> At:
+        """Where a layer is, or the one that many periods later."""
+        period = len(self.stacks)
+        return At(number + later * period, number % period, number // period + later)
 
     def _layer(self, at: At) -> Layer:
         stack = self.stacks[at.stack]
         graph, mixture, *stack = nnx.split(stack, nnx.PathContains("experts"), ...)
         return nnx.merge(graph, mixture, *_entry(stack, at.entry))
-
-    def _past(self, prefix: Kept, at: At) -> Any:
-        """What is kept of the prefix in one layer."""
-        if isinstance(prefix, tuple):
-            return _entry(prefix[at.stack], at.entry)
-        return _entry(prefix, at.entry if self.looped else at.stack)
 
     def _through(
         self,
@@ -229,75 +216,45 @@ class Decoder(nnx.Module):
         x: Residual,
         keep: Keep | None,
         at_read: Callable[[Residual], Array] = lambda x: x,
-    ) -> tuple[Residual, list[Kinds]]:
-        """The residual stream after the layers [start, stop), and what is kept of them, in order.
+    ) -> tuple[Residual, list[Part]]:
+        """The residual stream after the layers [start, stop), and what is kept of them."""
+        period, kept = len(self.stacks), list[Part]()
 
-        What is kept are trees of arrays with a leading axis for the layers of each stack. A loop
-        runs over consecutive layers of one kind, and one over what repeats, however deep.
-        """
+        def some(numbers: range, x: Residual, later: Index = 0) -> tuple[Residual, list[Any]]:
+            trees = []
+            for number in numbers:
+                x, row = layer(self._at(number, later), x)
+                trees.append(keep(at_read(x), row) if keep else ())
+            return x, trees
 
-        def step(at: At, x: Residual) -> tuple[Residual, Any]:
-            x, row = layer(at, x)
-            return x, keep(at_read(x), row) if keep else ()
+        def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
+            later, x = carry
+            x, trees = some(looped[:period], x, later)
+            return (later + 1, x), trees
 
-        if not self.looped:
-            kept = []
-            for at in self._places[start:stop]:
-                x, one = step(at, x)
-                kept.append({at.stack: _alone(one)})
-            return x, kept
+        if (repeats := (stop - start) // period) > 1:
+            looped = range(start, start + repeats * period)
+            (_, x), trees = jax.lax.scan(step, (jnp.int32(0), x), length=repeats)
+            kept += [(looped[n::period], tree) for n, tree in enumerate(trees)]
+            start = looped.stop
+        x, trees = some(range(start, stop), x)
+        return x, kept + [_alone(*one) for one in enumerate(trees, start)]
 
-        def loop(stack: int, first: Index, count: int, x: Residual) -> tuple[Residual, Any]:
-            def of_one(carry: tuple[Index, Residual], _: None) -> tuple[Any, Any]:
-                entry, x = carry
-                x, one = step(At(stack, entry), x)
-                return (entry + 1, x), one
-
-            (_, x), kept = jax.lax.scan(of_one, (jnp.int32(first), x), length=count)
-            return x, kept
-
-        def some(layers: slice, periods: Index, x: Residual) -> tuple[Residual, Kinds]:
-            """Layers, or those that many periods behind them."""
-            kept = []
-            for stack, run in itertools.groupby(self._places[layers], lambda at: at.stack):
-                entries = [at.entry for at in run]
-                held = sum(number < period for number in self.layers[stack])
-                x, rows = loop(stack, entries[0] + periods * held, len(entries), x)
-                kept.append({stack: rows})
-            return x, _by_stack(kept)
-
-        period = self.config.period
-        first, last = -(-start // period), stop // period
-        if last - first < 2:
-            x, kept = some(slice(start, stop), 0, x)
-            return x, [kept]
-
-        def repeated(carry: tuple[Index, Residual], _: None) -> tuple[Any, Any]:
-            periods, x = carry
-            x, kept = some(slice(period), periods, x)
-            return (periods + 1, x), kept
-
-        x, before = some(slice(start, first * period), 0, x)
-        (_, x), within = jax.lax.scan(repeated, (jnp.int32(first), x), length=last - first)
-        x, after = some(slice(last * period, stop), 0, x)
-        return x, [before, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), within), after]
-
-    def _joined(self, kept: Kinds) -> Any:
-        """What was kept of layers, one after the other.
-
-        What layers of two kinds keep stays apart: a tuple with an entry for each stack.
-        """
-        if len({jax.tree.structure(one) for one in kept.values()}) == 1:
-            joined = jax.tree.map(lambda *each: jnp.concatenate(each), *kept.values())
-            numbers = [n for s, one in kept.items() for n in self.layers[s][: _height(one)]]
-            if numbers == sorted(numbers):
+    def _joined(self, kept: Sequence[Part]) -> Any:
+        """What was kept of layers, in order. What layers of two kinds keep is a tuple by stack."""
+        layers, trees = zip(*kept, strict=True)
+        if len({jax.tree.structure(tree) for tree in trees}) == 1:
+            order = np.argsort(np.concatenate(layers))
+            joined = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *trees)
+            if (order == np.arange(len(order))).all():
                 return joined
-            return jax.tree.map(lambda each: each[np.argsort(numbers)], joined)
-        each = tuple(kept.values())
-        if isinstance(each[0], tuple):
-            parts = (dict(zip(kept, part, strict=True)) for part in zip(*each, strict=True))
-            return tuple(self._joined(part) for part in parts)
-        return each
+            return jax.tree.map(lambda a: a[order], joined)
+        if isinstance(trees[0], tuple):
+            parts = (zip(layers, part, strict=True) for part in zip(*trees, strict=True))
+            return tuple(self._joined(list(part)) for part in parts)
+        stacks = range(len(self.stacks))
+        of_stacks = ([part for part in kept if part[0][0] % len(stacks) == n] for n in stacks)
+        return tuple(self._joined(parts) for parts in of_stacks)
 
     def _plain_layer(
         self,
@@ -306,13 +263,12 @@ class Decoder(nnx.Module):
         ropes: Ropes,
         delta_rule: Callable[[delta.Rule], delta.Result],
     ) -> tuple[Residual, Row]:
-        layer, angles = self._layer(at), self._rope(at, ropes)
+        layer, angles = self._layer(at), self._rope(at.number, ropes)
         row: Row
         if layer.of_delta:
             with jax.named_scope("delta"):
                 inputs = layer.delta_inputs(x)
-                before = delta.shifted(inputs, self.config.delta_taps)
-                rule = layer.delta_rule(x, inputs, before)
+                rule = layer.delta_rule(x, inputs, lambda i, n: delta.shifted(inputs[i], n))
                 outputs, updates = delta_rule(rule)
                 mixed = x + layer.delta_output(outputs, x)
                 row = delta.kept(inputs, rule, updates, delta.until_end(rule.decay))
@@ -321,7 +277,7 @@ class Decoder(nnx.Module):
                 keys, values = layer.keys_values(x, angles)
                 queries = layer.queries(x, angles)
                 logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **F32))
-                mask = self._mask(at, _distances(x.shape[1]))
+                mask = self._mask(at.number, _distances(x.shape[1]))
                 weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
                 mixed = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values), x)
                 row = KeyValues(keys=keys, values=values)
@@ -345,14 +301,15 @@ class Decoder(nnx.Module):
         Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
         H], or updates.
         """
-        layer, angles = self._layer(at), self._rope(at, ropes)
-        past = self._past(prefix, at)
+        layer, angles = self._layer(at), self._rope(at.number, ropes)
+        apart = isinstance(prefix, tuple)
+        past = _entry(prefix[at.stack], at.entry) if apart else _entry(prefix, at.number)
         row: Row
         if layer.of_delta:
             with jax.named_scope("delta"):
-                outputs, row = self._delta_behind(at, layer, x, past, places)
+                outputs, row = self._delta_behind(layer, x, past, places)
                 if read is not None:
-                    x, outputs = (_take(each, read) for each in (x, outputs))
+                    x, outputs = (_take(a, read) for a in (x, outputs))
                 mixed = x + layer.delta_output(outputs, x)
         else:
             with jax.named_scope("attention"):
@@ -361,7 +318,7 @@ class Decoder(nnx.Module):
                 if read is not None:
                     x, angles, query = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
                 queries = layer.queries(x, angles)
-                masks = self._response_masks(at, query, places, past.keys.shape[0])
+                masks = self._response_masks(at.number, query, places, past.keys.shape[0])
                 row, form = KeyValues(keys=keys, values=values), attention.form(self.platform)
                 mixed = x + layer.output(form(queries, row, past, masks, self._logits), x)
         with jax.named_scope("feed_forward"):
@@ -371,19 +328,18 @@ class Decoder(nnx.Module):
             return mixed + added, row
 
     def _delta_behind(
-        self, at: At, layer: Layer, x: Residual, past: Updates, places: Places
+        self, layer: Layer, x: Residual, past: Updates, places: Places
     ) -> tuple[Float[Array, "C T n v"], Updates]:
         """Outputs of a layer of the gated delta rule behind a prefix, and what it keeps."""
         inputs = layer.delta_inputs(x)
-        before = delta.behind_prefix(inputs, past.inputs, places, self.config.delta_taps)
-        rule = layer.delta_rule(x, inputs, before)
-        _, see = self._response_masks(at, places, places, 0)
+        rule = layer.delta_rule(
+            x, inputs, lambda i, n: delta.behind_prefix(inputs[i], past.inputs[i], places, n)
+        )
+        _, see = self._response_masks(0, places, places, 0)
         return delta.behind(inputs, rule, past, places, see)
 
     def _experts(self, layer: Layer, at: At) -> OfExpert | None:
-        if not self.config.experts:
-            return None
-        return functools.partial(layer.experts.of, at.entry)
+        return functools.partial(layer.experts.of, at.entry) if self.config.experts else None
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -393,23 +349,23 @@ class Decoder(nnx.Module):
             return logits
         return config.attention_softcap * jnp.tanh(logits / config.attention_softcap)
 
-    def _mask(self, at: At, distance: Int[Array, "..."]) -> Bool[Array, "..."]:
+    def _mask(self, index: Index, distance: Int[Array, "..."]) -> Bool[Array, "..."]:
         """Keys that a query attends to in a layer, by the distance query - key in positions."""
         seen = distance >= 0
         config = self.config
         if config.window is None or not config.window_layers:
             return seen
-        slides, index = np.asarray(config.window_layers)[list(self.layers[at.stack])], at.entry
+        slides = np.asarray(config.window_layers)
         slides = slides[index] if isinstance(index, int) else jnp.asarray(slides)[index]
         return seen & ((distance < config.window) | ~slides)
 
     def _response_masks(
-        self, at: At, query: Places, row: Places, past: int
+        self, index: Index, query: Places, row: Places, past: int
     ) -> tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]:
         """Masks of the prefix's `past` positions and the row's that a query attends to."""
         at, position = query.position[:, :, None], jnp.arange(past)
-        on_prefix = self._mask(at, at - position) & (position < query.shared[:, :, None])
-        on_row = self._mask(at, at - row.position[:, None])
+        on_prefix = self._mask(index, at - position) & (position < query.shared[:, :, None])
+        on_row = self._mask(index, at - row.position[:, None])
         return on_prefix, on_row & (query.reply[:, :, None] == row.reply[:, None])
 
     def _scaled(self, x: Float[Array, "C T D"]) -> Residual:
@@ -435,17 +391,16 @@ class Decoder(nnx.Module):
             ropes.append((cos, sin))
         return tuple(ropes)
 
-    def _rope(self, at: At, ropes: Ropes) -> Angles:
+    def _rope(self, index: Index, ropes: Ropes) -> Angles:
         """The angles of one layer."""
         kinds = list(dict.fromkeys(self.config.layer_ropes))
-        layer_ropes, index = self.config.layer_ropes, at.entry
-        of_layers = [kinds.index(layer_ropes[number]) for number in self.layers[at.stack]]
+        of_layers = [kinds.index(rope) for rope in self.config.layer_ropes]
         if isinstance(index, int):
             return ropes[of_layers[index]]
         if len(ropes) == 1:
             return ropes[0]
         kind = jnp.asarray(of_layers)[index]
-        return jax.tree.map(lambda *each: jax.lax.select_n(kind, *each), *ropes)
+        return jax.tree.map(lambda *angles: jax.lax.select_n(kind, *angles), *ropes)
 
 
 def behind(shared: Int[Array, "C"], positions: int) -> Places:
@@ -459,27 +414,14 @@ def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C
     return jnp.take_along_axis(x, at.reshape(*at.shape, *[1] * (x.ndim - 2)), axis=1)
 
 
-def _by_stack(kept: Sequence[Kinds]) -> Kinds:
-    """What was kept of consecutive layers, of each stack one after the other."""
-    stacks = sorted({stack for one in kept for stack in one})
-    of_stack = {stack: [one[stack] for one in kept if stack in one] for stack in stacks}
-    return {s: jax.tree.map(lambda *a: jnp.concatenate(a), *trees) for s, trees in of_stack.items()}
-
-
-def _height(kept: Any) -> int:
-    """Layers of which something is kept."""
-    return len(jax.tree.leaves(kept)[0])
-
-
-def _alone(kept: Any) -> Any:
-    """What was kept of one layer, with a leading axis of one."""
-    return jax.tree.map(lambda each: each[None], kept)
+def _alone(number: int, kept: Any) -> Part:
+    return range(number, number + 1), jax.tree.map(lambda a: a[None], kept)
 
 
 def _entry(stacked: Any, index: Index) -> Any:
     """The arrays of one layer."""
     at = jax.lax.index_in_dim if isinstance(index, int) else jax.lax.dynamic_index_in_dim
-    return jax.tree.map(lambda each: at(each, index, 0, False), stacked)
+    return jax.tree.map(lambda a: at(a, index, 0, False), stacked)
 
 
 def _distances(positions: int) -> Int[Array, "T S"]:

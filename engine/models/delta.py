@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float
 
 from engine.types import Places, Updates
 
-Read = Callable[[Float[Array, "J C T n h"]], Float[Array, "J C T n v"]]  # Sᵀ of keys and queries
+Read = Callable[[Float[Array, "C T n h"]], Float[Array, "C T n v"]]  # Sᵀ of queries or keys
+Inputs = tuple[Float[Array, "C T _"], ...]  # of the convolution: of queries, keys and values
 Result = tuple[Float[Array, "C T n v"], Float[Array, "C T n v"]]  # outputs, updates
 
 CHUNK = 64  # positions of a prompt whose updates are solved for at once
@@ -40,31 +41,30 @@ class Rule(NamedTuple):
 
 
 def convolve(
-    x: Float[Array, "C T k I"], taps: Float[Array, "k I t"], before: Float[Array, "C T _ k I"]
-) -> Float[Array, "C T k I"]:
-    """SiLU of a causal convolution by channel; `before` is x at 1, 2, … positions before each."""
-    # The last one is that of the position itself.
-    taps = jnp.moveaxis(taps.astype(jnp.float32), -1, 0)[::-1]
-    added = taps[0] * x.astype(jnp.float32) + (taps[1:] * before.astype(jnp.float32)).sum(2)
+    x: Float[Array, "C T E"], weight: Float[Array, "E t"], before: Callable[[int], Array]
+) -> Float[Array, "C T E"]:
+    """SiLU of a causal convolution by channel; `before(i)` is x at i positions before each."""
+    taps = weight.astype(jnp.float32).T[::-1]  # the last one is that of the position itself
+    added = taps[0] * x.astype(jnp.float32)
+    for i, tap in enumerate(taps[1:], 1):
+        added += tap * before(i).astype(jnp.float32)
     return jax.nn.silu(added).astype(x.dtype)
 
 
-def shifted(x: Shaped[Array, "C T *B"], taps: int) -> Shaped[Array, "C T _ *B"]:
-    """X at 1 to `taps` - 1 positions before each of a whole sequence; zeros before its start."""
-    padded = jnp.pad(x, [(0, 0), (taps - 1, 0)] + [(0, 0)] * (x.ndim - 2))
-    positions = x.shape[1]
-    return jnp.stack([padded[:, i : i + positions] for i in reversed(range(taps - 1))], axis=2)
+def shifted(x: Float[Array, "C T E"], positions: int) -> Float[Array, "C T E"]:
+    """X at so many positions before each in a whole sequence; zeros before its beginning."""
+    return jnp.pad(x, ((0, 0), (positions, 0), (0, 0)))[:, : x.shape[1]]
 
 
 def behind_prefix(
-    x: Float[Array, "C T k I"], past: Float[Array, "P k I"], places: Places, taps: int
-) -> Float[Array, "C T _ k I"]:
+    x: Float[Array, "C T E"], past: Float[Array, "P E"], places: Places, positions: int
+) -> Float[Array, "C T E"]:
     """The same of rows behind a prefix: in the row if it is of the same reply, else in `past`."""
-    reply = places.reply + 1  # 0 before the row
-    in_row = shifted(reply, taps) == reply[..., None]
-    at = places.position[..., None] - jnp.arange(1, taps)
-    kept = past.at[at].get(mode="fill", fill_value=0, wrap_negative_indices=False)
-    return jnp.where(in_row[..., None, None], shifted(x, taps), kept)
+    reply = places.reply
+    before = jnp.pad(reply, ((0, 0), (positions, 0)), constant_values=-1)[:, : reply.shape[1]]
+    at = places.position - positions
+    kept = jnp.where(at[..., None] >= 0, past[at.clip(min=0)], 0)
+    return jnp.where((before == reply)[..., None], shifted(x, positions), kept)
 
 
 def normed(x: Float[Array, "C T k h"]) -> Float[Array, "C T k h"]:
@@ -101,7 +101,7 @@ def chunks(rule: Rule) -> Result:
 
     def step(state: Array, chunk: Rule) -> tuple[Array, Result]:
         since = jnp.einsum("CTS,CSn->CTn", see.astype(jnp.float32), chunk.decay)
-        read = functools.partial(jnp.einsum, "Cnhv,JCTnh->JCTnv", state)
+        read = functools.partial(jnp.einsum, "Cnhv,CTnh->CTnv", state)
         outputs, updates = within(chunk, since, see, read)
         left = jnp.exp(since[:, -1:] - since)[..., None]  # of each position's, at the end
         added = jnp.einsum("CTnh,CTnv->Cnhv", chunk.k * left, updates)
@@ -116,11 +116,7 @@ def chunks(rule: Rule) -> Result:
 
 
 def behind(
-    inputs: Float[Array, "C T k I"],
-    rule: Rule,
-    past: Updates,
-    places: Places,
-    see: Bool[Array, "C T S"],
+    inputs: Inputs, rule: Rule, past: Updates, places: Places, see: Bool[Array, "C T S"]
 ) -> tuple[Float[Array, "C T n v"], Updates]:
     """Outputs of rows behind a prefix, and what is kept of them, of one layer.
 
@@ -137,10 +133,10 @@ def behind(
     seen = jnp.arange(len(keys)) < places.shared[:, :, None]
     left = jnp.exp(jnp.where(seen, since, -jnp.inf))  # [n, C, T, P]
 
-    def read(x: Float[Array, "J C T n h"]) -> Float[Array, "J C T n v"]:
-        dots = jnp.einsum("JCTnh,Pnh->nJCTP", x.astype(keys.dtype), keys, **_F32)
-        weights = (dots * left[:, None]).astype(past.updates.dtype)
-        return jnp.einsum("nJCTP,Pnv->JCTnv", weights, past.updates, **_F32)
+    def read(x: Float[Array, "C T n h"]) -> Float[Array, "C T n v"]:
+        dots = jnp.einsum("CTnh,Pnh->nCTP", x.astype(keys.dtype), keys, **_F32)
+        weights = (dots * left).astype(past.updates.dtype)
+        return jnp.einsum("nCTP,Pnv->CTnv", weights, past.updates, **_F32)
 
     since_end = jnp.einsum("CTS,CSn->CTn", see.astype(jnp.float32), rule.decay)
     outputs, updates = within(rule, since_end, see, read)
@@ -148,15 +144,18 @@ def behind(
 
 
 def kept(
-    inputs: Float[Array, "C T k I"],
-    rule: Rule,
-    updates: Float[Array, "C T n v"],
-    decay: Float[Array, "C T n"],
+    inputs: Inputs, rule: Rule, updates: Float[Array, "C T n v"], decay: Float[Array, "C T n"]
 ) -> Updates:
     """What a layer keeps of positions, in the dtype of the inputs."""
-    keys = rule.k[:, :, :: rule.k.shape[2] // inputs.shape[2]]
-    keys, updates = (each.astype(inputs.dtype) for each in (keys, updates))
-    return Updates(inputs=inputs, keys=keys, updates=updates, decay=decay)
+    q, k, v = inputs
+    heads = k.shape[-1] // rule.k.shape[-1]
+    keys = rule.k[:, :, :: rule.k.shape[2] // heads]
+    return Updates(
+        inputs=(q, k, v),
+        keys=keys.astype(k.dtype),
+        updates=updates.astype(v.dtype),
+        decay=decay,
+    )
 
 
 def until_end(decay: Float[Array, "C T n"]) -> Float[Array, "C T n"]:
@@ -176,15 +175,13 @@ def within(
     between = jnp.where(see[:, None], by_head[..., None] - by_head[:, :, None], -jnp.inf)
     left, from_start = jnp.exp(between), jnp.exp(since)[..., None]  # [C, n, T, S], [C, T, n, 1]
     beta = jnp.einsum("CTn->CnT", rule.beta)[..., None]
-    both = jnp.stack([rule.k, rule.q])
-    of_keys, of_queries = from_start * read(both)
-    by_keys, by_queries = left * jnp.einsum("JCTnh,CSnh->JCnTS", both, rule.k)
-    system = jnp.tril(beta * by_keys, -1)
-    wanted = rule.beta[..., None] * (rule.v - of_keys)
+    system = jnp.tril(beta * left * jnp.einsum("CTnh,CSnh->CnTS", rule.k, rule.k), -1)
+    wanted = rule.beta[..., None] * (rule.v - from_start * read(rule.k))
     updates = jax.lax.linalg.triangular_solve(
         system, jnp.einsum("CTnv->CnTv", wanted), left_side=True, lower=True, unit_diagonal=True
     )
-    outputs = of_queries + jnp.einsum("CnTS,CnSv->CTnv", by_queries, updates)
+    weights = left * jnp.einsum("CTnh,CSnh->CnTS", rule.q, rule.k)
+    outputs = from_start * read(rule.q) + jnp.einsum("CnTS,CnSv->CTnv", weights, updates)
     return outputs, jnp.einsum("CnTv->CTnv", updates)
 
 

@@ -156,25 +156,31 @@ class Layer(nnx.Module):
             added = added + self.o_bias[...].astype(jnp.float32)
         return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
 
-    def delta_inputs(self, x: Residual) -> Float[Array, "C T k I"]:
-        """What the convolution of the gated delta rule reads: of each head of keys its queries,
-        its keys and the values that it serves, side by side.
-        """
-        normed, heads = self._before(x, "attention_norm"), self.config.delta_key_heads
+    def delta_inputs(self, x: Residual) -> delta.Inputs:
+        """Queries, keys and values before the convolution of the gated delta rule."""
+        normed = self._before(x, "attention_norm")
         weights = self.delta_q, self.delta_k, self.delta_v
-        each = (self._product("CTD,DE->CTE", normed, weight) for weight in weights)
-        return jnp.concatenate([e.reshape(*e.shape[:2], heads, -1) for e in each], axis=-1)
+        q, k, v = (self._product("CTD,DE->CTE", normed, weight) for weight in weights)
+        return q, k, v
 
     def delta_rule(
-        self, x: Residual, inputs: Float[Array, "C T k I"], before: Float[Array, "C T _ k I"]
+        self,
+        x: Residual,
+        inputs: delta.Inputs,
+        before: Callable[[int, int], Array],
     ) -> delta.Rule:
-        """What the rule reads; `before` are the inputs at the positions before each."""
+        """What the rule reads; `before(i, n)` is the i-th of the inputs, n positions before."""
         sizes, normed = self.config.sizes, self._before(x, "attention_norm")
-        weights = self.delta_q_taps, self.delta_k_taps, self.delta_v_taps
-        taps = [w[...].reshape(sizes["k"], -1, sizes["t"]) for w in weights]
-        mixed = delta.convolve(inputs, jnp.concatenate(taps, axis=1), before)
-        q, k, v = jnp.split(mixed, [sizes["h"], 2 * sizes["h"]], axis=-1)
-        q, k = (delta.per_value_head(delta.normed(each), sizes["n"]) for each in (q, k))
+        taps = self.delta_q_taps, self.delta_k_taps, self.delta_v_taps
+        q, k, v = (
+            delta.convolve(vectors, weight[...], functools.partial(before, i)).reshape(
+                *vectors.shape[:2], sizes[heads], sizes[size]
+            )
+            for i, (vectors, weight, heads, size) in enumerate(
+                zip(inputs, taps, "kkn", "hhv", strict=True)
+            )
+        )
+        q, k = (delta.per_value_head(delta.normed(vectors), sizes["n"]) for vectors in (q, k))
         a, b = (
             self._product("CTD,DE->CTE", normed, weight).astype(jnp.float32)
             for weight in (self.delta_a, self.delta_b)
@@ -183,7 +189,7 @@ class Layer(nnx.Module):
         return delta.Rule(
             q=q * sizes["h"] ** -0.5,
             k=k,
-            v=v.reshape(*x.shape[:2], sizes["n"], sizes["v"]).astype(jnp.float32),
+            v=v.astype(jnp.float32),
             decay=decay,
             beta=jax.nn.sigmoid(b),
         )

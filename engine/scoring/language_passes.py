@@ -43,12 +43,13 @@ class LanguageScorer:
         """Raises AssayError for a mesh that does not fit the model, or an empty step."""
         check_step(step_size)
         decoder = nnx.merge(graph, params).decoder
-        meshes.check_mesh(mesh, decoder.config)
-        prefix = meshes.kept_shardings(mesh, decoder.kinds), meshes.sharding(mesh, "")
+        config, stacks = decoder.config, len(decoder.stacks)
+        meshes.check_mesh(mesh, config)
+        prefix = meshes.kept_shardings(mesh, config, stacks), meshes.sharding(mesh, "")
         return cls(
             params=params,
             mesh=mesh,
-            step_size=largest_step(step_size, decoder.config.vocab_size),
+            step_size=largest_step(step_size, config.vocab_size),
             prefill_step=compiled(LanguageModel.prefill, graph, prefix),
             score_step=compiled_over_data(LanguageModel.respond, graph, mesh, ("", "C"), "C"),
             plain_step=compiled_over_data(LanguageModel.plain, graph, mesh, ("C",) * 3, "C"),
