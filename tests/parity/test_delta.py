@@ -20,8 +20,10 @@ PROMPTS = (5, 60, 200)  # less than a chunk, less than the padded one, several
 
 
 def candidates_behind(prompt: int) -> Candidates:
-    """Replies of 1 to 31 tokens behind all of a prompt, as of a list or a sweep, and of 1 to 6
-    behind all but one to three of its tokens, behind its half, or alone, as of texts.
+    """Replies behind all of a prompt, as of a sweep or a list, and behind less of it, as of texts.
+
+    The former have 1 to 31 tokens. The latter have 1 to 5, behind all but one to three tokens of
+    the prompt, its half, its first token, or nothing.
     """
     left = np.array([prompt - 1, prompt - 2, prompt - 3, prompt // 2, 1, 0])
     rows = np.arange(16)
