@@ -38,11 +38,11 @@ Part = tuple[range, Any]  # numbers of layers, and what is kept of them, with a 
 
 
 class At(NamedTuple):
-    """Where a layer is."""
+    """Where a layer is: its number in the model, its stack, and its place in that."""
 
     number: Index
     stack: int
-    entry: Index  # of the stack
+    entry: Index
 
 
 class Decoder(nnx.Module):
@@ -52,8 +52,8 @@ class Decoder(nnx.Module):
     multiplies, so each layer has a stack of its own, and the loop over them is written out. A TPU
     reads weights where they are, and takes long to compile a layer: it has one stack, and a loop.
     So has a CPU in float16, for which XLA would widen the weights of all layers at once. Where
-    layers of two kinds take turns, a stack holds the layers of one place in the period, and the
-    loop is over periods; so on a CPU in every dtype, as two kinds take twice as long to compile.
+    layers of two kinds take turns, each place in their period has a stack, and the loop is over
+    periods. A CPU has it in every dtype, since two kinds take long to compile there too.
     """
 
     def __init__(
@@ -220,16 +220,15 @@ class Decoder(nnx.Module):
         """The residual stream after the layers [start, stop), and what is kept of them."""
         period, kept = len(self.stacks), list[Part]()
 
-        def some(numbers: range, x: Residual, later: Index = 0) -> tuple[Residual, list[Any]]:
-            trees = []
-            for number in numbers:
-                x, row = layer(self._at(number, later), x)
-                trees.append(keep(at_read(x), row) if keep else ())
-            return x, trees
+        def one(number: int, x: Residual, later: Index = 0) -> tuple[Residual, Any]:
+            x, row = layer(self._at(number, later), x)
+            return x, keep(at_read(x), row) if keep else ()
 
         def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
-            later, x = carry
-            x, trees = some(looped[:period], x, later)
+            (later, x), trees = carry, []
+            for number in looped[:period]:
+                x, tree = one(number, x, later)
+                trees.append(tree)
             return (later + 1, x), trees
 
         if (repeats := (stop - start) // period) > 1:
@@ -237,8 +236,10 @@ class Decoder(nnx.Module):
             (_, x), trees = jax.lax.scan(step, (jnp.int32(0), x), length=repeats)
             kept += [(looped[n::period], tree) for n, tree in enumerate(trees)]
             start = looped.stop
-        x, trees = some(range(start, stop), x)
-        return x, kept + [_alone(*one) for one in enumerate(trees, start)]
+        for number in range(start, stop):
+            x, tree = one(number, x)
+            kept.append(_alone(number, tree))
+        return x, kept
 
     def _joined(self, kept: Sequence[Part]) -> Any:
         """What was kept of layers, in order. What layers of two kinds keep is a tuple by stack."""
@@ -252,9 +253,9 @@ class Decoder(nnx.Module):
         if isinstance(trees[0], tuple):
             parts = (zip(layers, part, strict=True) for part in zip(*trees, strict=True))
             return tuple(self._joined(list(part)) for part in parts)
-        stacks = range(len(self.stacks))
-        of_stacks = ([part for part in kept if part[0][0] % len(stacks) == n] for n in stacks)
-        return tuple(self._joined(parts) for parts in of_stacks)
+        stacks = len(self.stacks)
+        by_stack = ([part for part in kept if part[0][0] % stacks == n] for n in range(stacks))
+        return tuple(self._joined(parts) for parts in by_stack)
 
     def _plain_layer(
         self,
