@@ -303,8 +303,10 @@ class Decoder(nnx.Module):
         H], or updates.
         """
         layer, angles = self._layer(at), self._rope(at.number, ropes)
-        apart = isinstance(prefix, tuple)
-        past = _entry(prefix[at.stack], at.entry) if apart else _entry(prefix, at.number)
+        if isinstance(prefix, tuple):
+            past = _entry(prefix[at.stack], at.entry)
+        else:
+            past = _entry(prefix, at.number)
         row: Row
         if layer.of_delta:
             with jax.named_scope("delta"):
