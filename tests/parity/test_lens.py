@@ -11,7 +11,8 @@ from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, heads, parity, slow, torch_models
 
-FAMILIES = ("gqa-llama3", "gemma2", "gpt_neox")  # whose final norms differ
+# Whose final norms differ, and one whose layers are of two kinds.
+FAMILIES = ("gqa-llama3", "gemma2", "gpt_neox", "qwen3_5")
 HEADS = ("ArmoRM", "URM", "a row of ten")  # with a gate, with weights by the response, with neither
 
 
