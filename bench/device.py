@@ -48,7 +48,7 @@ from engine.search import gcg
 # By `toy`: candidates of a step; tokens of a searched reply and its candidates; rows and columns of
 # a large product; numbers that are copied; batches of torch.
 _STEP_SIZES = {True: "16,64", False: "1024,4096,8192"}
-_SEARCHED = {True: (4, 16), False: (20, 512)}
+_SEARCHED = {True: (2, 16), False: (20, 512)}
 _SQUARE = {True: 256, False: 8192}
 _COPIED = {True: 2**21, False: 2**29}
 _BATCHES = {True: (32,), False: (256, 1024, 2048)}

@@ -76,8 +76,8 @@ def with_whole_kv_heads(mesh: Mesh, config: NetworkConfig) -> NetworkConfig:
     return dataclasses.replace(config, num_kv_heads=heads)
 
 
-def kept_shardings(mesh: Mesh, config: NetworkConfig) -> Kept:
-    """Sharding of each array that is kept of a prefix."""
+def kept_shardings(mesh: Mesh, config: NetworkConfig, stacks: int) -> Kept:
+    """Sharding of each array that is kept of a prefix by a decoder of so many stacks."""
     positions = sharding(mesh, "LPKH")
     attention = KeyValues(keys=positions, values=positions)
     q, keys, v = (sharding(mesh, axes) for axes in ("LP(kh)", "LPkh", "LP(nv)"))
@@ -85,7 +85,7 @@ def kept_shardings(mesh: Mesh, config: NetworkConfig) -> Kept:
     delta = Updates(inputs=(q, q, v), keys=keys, updates=values, decay=decay)
     if all(config.deltas) or not any(config.deltas):
         return delta if any(config.deltas) else attention
-    return tuple(delta if of_delta else attention for of_delta in config.deltas)
+    return tuple(delta if of_delta else attention for of_delta in config.deltas[:stacks])
 
 
 def sum_dtype(mesh: Mesh, dtype: jnp.dtype) -> jnp.dtype:

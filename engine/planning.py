@@ -25,6 +25,8 @@ from engine.scoring.batches import SHORT, largest_step, whole_length
 
 # Candidates per step that `auto` takes where memory allows: docs/decisions/start-and-memory.md.
 STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
+# Of an encoder on a CPU, whose candidates are whole conversations: the caches hold such a step.
+_ENCODER_STEP = 256
 LEAST_STEP = 16  # candidates per step on each device
 # What compilers, buffers of the reader and threads add to a process that has imported Assay, and
 # what a tokenizer holds per token: measured on Linux for jax 0.10.2.
@@ -242,7 +244,9 @@ def fits(model: Model, work: SweepWork, **changes: Any) -> bool:  # Any: of the 
 
 def fitting_step(model: Model, work: SweepWork) -> int:
     """The step that a user named; else the largest that fits, or the least where none does."""
-    step, is_given = work.step_size or STEPS[model.platform], work.step_size is not None
+    whole = model.platform == "cpu" and not model.config.shares_prefix
+    usual = _ENCODER_STEP if whole else STEPS[model.platform]
+    step, is_given = work.step_size or usual, work.step_size is not None
     while not is_given and step > LEAST_STEP and not fits(model, work, step_size=step):
         step //= 2
     return step

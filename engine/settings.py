@@ -141,7 +141,8 @@ class Settings:
     dtype: str = setting(_DTYPE, command="auto")
     step_size: int | None = setting(
         "Candidates per step on each device, or `auto` (that of the model's earlier results in the "
-        "run; else 2048 on a GPU and 1024 elsewhere, fewer if memory is short).",
+        "run; else 2048 on a GPU, 1024 elsewhere, 256 of an encoder on a CPU, fewer if memory is "
+        "short).",
         command="auto",
         identity=False,
     )

@@ -14,7 +14,7 @@ _FLAGS = ["--xla_force_host_platform_device_count=4"]
 # Tests compile much and compute little, so compiling fast (half the time, measured) beats running
 # fast. `make test-all` runs tests/demo, whose models are real, with COMPILE=as-users.
 if os.environ.get("COMPILE") != "as-users":
-    _FLAGS.append("--xla_cpu_parallel_codegen_split_count=2")
+    _FLAGS.append("--xla_cpu_parallel_codegen_split_count=1")
     # An option, not a flag: a jaxlib that no longer knows it goes on without it.
     _FLAGS.append("--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters")
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"

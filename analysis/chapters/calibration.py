@@ -15,7 +15,7 @@ from analysis.charts.lines import lines
 from analysis.columns import LIST, MODEL, Column, Spec, ends
 from analysis.measures.pairs import NO_PAIRS, SIDES
 from analysis.run import Run
-from analysis.sentences import bounds, count, number
+from analysis.sentences import bounds, count, number, outward
 from analysis.statistics import calibration
 from analysis.statistics.inference import Estimate, clustered_share
 from analysis.study import Analysis, Study, Table, table
@@ -139,7 +139,7 @@ def _sureness(row: Row) -> str:
     """By what factor margins are too sure, or not sure enough, in words; "" if it may be 1."""
     value, low, high = (row[f"temperature{end}"] for end in ("", "_low", "_high"))
     if low > 1:
-        ends = bounds(low, high) if math.isfinite(high) else f"{number(low)} or more"
+        ends = bounds(low, high) if math.isfinite(high) else f"{outward(low, False, 2):.2f} or more"
         return f"{number(value, '{:.2g}')} times too sure (95 % {ends})"
     if high < 1:
         factor, ends = number(1 / value, "{:.2g}"), bounds(1 / high, 1 / low)

@@ -1,6 +1,7 @@
 """index.html from finished tables and drawn figures. Jinja2 escapes whatever it is given."""
 
 import base64
+import functools
 import hashlib
 import json
 import pathlib
@@ -53,26 +54,13 @@ def render(
       shared: its cards (`analysis.report.card`) by model, if any.
       of_steps: the lede of the steps of a training, which then have no first screen.
     """
-    filters = {
-        "number": number,
-        "count": lambda n: f"{n:,}",
-        "percent": lambda x: number(x, "{:.2f} %"),
-        "broad": _broad,
-        "charts": outline.charts,
-        "question": outline.question,
-        "without": outline.without,
-        "fixed": lambda x: number(x, "{:.2f}"),
-        "capitalize_first": lambda text: text[:1].upper() + text[1:],
-        "cell": cell,
-        "from_to": from_to,
-        "urlpart": lambda text: urllib.parse.quote(text, safe=""),
-    }
     full = [section for section in sections if not section.is_empty]
     shown = few_prompts.shown(study)
     compared = [section for section in sections if verdict and section.analysis.id == "changes"]
     groups = outline.groups([section for section in sections if section not in compared])
     unranked = verdict is not None or bool(of_steps) or of_language_models(study.run)
-    return template("index.html.j2", filters, TEMPLATES).render(
+    page = _templates().get_template("index.html.j2")
+    return page.render(
         _context(study) | ({"lede": of_steps} if of_steps else {}),
         of_steps=of_steps,
         shown=shown,
@@ -104,7 +92,7 @@ def cards(study: Study, sections: Sequence[Section]) -> dict[str, card.Card]:
     """The card of each model of a report, by its slug; none of language models."""
     if of_language_models(study.run) or not study.scored:
         return {}
-    finding, picture = hero.story(study), template("card.svg.j2", {}, TEMPLATES)
+    finding, picture = hero.story(study), _templates().get_template("card.svg.j2")
     sentence = f"{finding.text}." if finding else card.first_sentence(sections)
     return {
         panel["model"]: card.made(
@@ -117,26 +105,40 @@ def cards(study: Study, sections: Sequence[Section]) -> dict[str, card.Card]:
     }
 
 
-def template(
-    name: str,
-    filters: Mapping[str, Any],
-    *folders: pathlib.Path,  # Any: functions of any kind
-) -> jinja2.Template:
-    """A template of one of some folders, with filters."""
+def _broad(beside: Mapping[str, Picture], figures: Mapping[str, drawing.Drawn]) -> bool:
+    """Whether a chart beside an answer needs the whole width of the page."""
+    return any(figures[picture.stem].width > _HALF for picture in beside.values())
+
+
+_FILTERS = {
+    "segments": display.segments,
+    "number": number,
+    "count": lambda n: f"{n:,}",
+    "percent": lambda x: number(x, "{:.2f} %"),
+    "broad": _broad,
+    "charts": outline.charts,
+    "question": outline.question,
+    "without": outline.without,
+    "fixed": lambda x: number(x, "{:.2f}"),
+    "capitalize_first": lambda text: text[:1].upper() + text[1:],
+    "cell": cell,
+    "from_to": from_to,
+    "urlpart": lambda text: urllib.parse.quote(text, safe=""),
+}
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    """Each template is compiled once a process."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"segments": display.segments, **filters}
-    return environment.get_template(name)
-
-
-def _broad(beside: Mapping[str, Picture], figures: Mapping[str, drawing.Drawn]) -> bool:
-    """Whether a chart beside an answer needs the whole width of the page."""
-    return any(figures[picture.stem].width > _HALF for picture in beside.values())
+    environment.filters |= _FILTERS
+    return environment
 
 
 def _text(name: str) -> str:

@@ -64,10 +64,10 @@ def words_among(tokens: pl.DataFrame, common: Set[str], least: int) -> pl.DataFr
     """
     words = tokens.select("token_id", "token", word=folded(pl.col("token")))
     words = words.filter(pl.col("token").str.contains(WORD))
-    for kept in (pl.col("token").str.contains(STARTS), pl.col("word").is_in(sorted(common))):
-        fewer = words.filter(kept)
-        words = fewer if fewer.height >= least else words
-    return words
+    starts = words.filter(pl.col("token").str.contains(STARTS))
+    words = starts if starts.height >= least else words
+    known = words.filter(pl.Series([word in common for word in words["word"]], dtype=pl.Boolean))
+    return known if known.height >= least else words
 
 
 def kinds(

@@ -61,21 +61,17 @@ _FUSED: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 
 def encoder_rules(config: EncoderConfig) -> tuple[Rule, ...]:
     """The rules of an encoder's parameters."""
-    absent = {
-        *(() if config.position_rows else ["position_embedding"]),
-        *(() if config.token_types else ["type_embedding"]),
-        *(() if config.embedding_width != config.width else ["projection"]),
-        *(() if config.relative else ["relative"]),
-        *(() if config.relative_norm else ["relative_norm"]),
-        *(() if config.pre_norms else ["final_norm"]),
-        *(() if config.pooler_norm else ["pooler_norm"]),
-        *(() if config.gated else ["gate"]),
-        *(() if "c2p" in config.relative and not config.relative_shared else ["pos_key"]),
-        *(() if "p2c" in config.relative and not config.relative_shared else ["pos_query"]),
+    separate = () if config.relative_shared else config.relative
+    has: dict[str, object] = {
+        **{"position_embedding": config.position_rows, "type_embedding": config.token_types},
+        **{"projection": config.embedding_width != config.width, "gate": config.gated},
+        **{"relative": config.relative, "relative_norm": config.relative_norm},
+        **{"final_norm": config.pre_norms, "pooler_norm": config.pooler_norm},
+        **{"pos_key": "c2p" in separate, "pos_query": "p2c" in separate},
     }
     rules = []
     for place, table in (("layers.{l}.", _OF_LAYER), ("", _WHOLE)):
-        for name in (name for name in table if name not in absent):
+        for name in (name for name in table if has.get(name, True)):
             parameter = f"decoder.{place.replace('{l}.', '')}{name}"
             module, blocks = _FUSED[name] if config.gated and name in _FUSED else (name, ())
             of_weight, of_bias = table[name]

@@ -110,7 +110,7 @@ def restore(
             embedding[_name(path)] = parameter
     _restore_block(deepest, EMBEDDING, embedding)
     for first, layers in stacks.items():
-        _restore_stack(deepest, first, layers, mesh)
+        _restore_stack(deepest, first, len(stacks), layers, mesh)
     for model, checkpoint in enumerate(group):
         readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
         _restore_block(checkpoint, READOUT, readout)
@@ -160,16 +160,16 @@ def _restore_block(checkpoint: Checkpoint, block: str, parameters: Mapping[str, 
 
 
 def _restore_stack(
-    checkpoint: Checkpoint, first: int, parameters: Mapping[str, Variable], mesh: Mesh
+    checkpoint: Checkpoint, first: int, step: int, parameters: Mapping[str, Variable], mesh: Mesh
 ) -> None:
-    """Fills a stack of the layers from `first` on, with one more layer than it in memory."""
+    """Fills a stack of each `step`-th layer from `first` on, with one more than it in memory."""
     config = checkpoint.card.decoder
     in_file = {r.parameter: r.layout for r in layouts.decoder_rules(config)}
     stacks = {name: _Stack(p, in_file[name], config, mesh) for name, p in parameters.items()}
     (height,) = {p.shape[0] for p in parameters.values()}
     for layer in range(height):
         targets = {name: stack.target for name, stack in stacks.items()}
-        for name, value in _read(checkpoint, layer_block(first + layer), targets).items():
+        for name, value in _read(checkpoint, layer_block(first + layer * step), targets).items():
             stacks[name].fill(layer, value)
     for name, stack in stacks.items():
         parameters[name].set_value(stack.value)

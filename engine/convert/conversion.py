@@ -176,6 +176,8 @@ def understand(
         if policy.template_vars:
             ChatTemplate(tokenizer, policy).check_variables()
         if isinstance(decoder, EncoderConfig):  # whose tokenizer adds its special tokens
+            if policy.bos in ("none", "single"):
+                raise AssayError(f"bos={policy.bos!r} of an encoder; allowed: 'double', 'template'")
             policy = dataclasses.replace(policy, bos="double")
             decoder = templates.with_separator(decoder, ChatTemplate(tokenizer, policy))
         rules = _rules(files, decoder, head_plan)

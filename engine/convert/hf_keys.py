@@ -90,6 +90,10 @@ FIXED: dict[str, dict[str, tuple[object, ...]]] = {
     "attention in both directions": {"use_bidirectional_attention": _OFF},
     "the normalisation of beaver's scores": {"do_normalize": _OFF},
     "a sparse autoencoder under the head, as in SARM": {"sarm_use_topk": _OFF},
+    "a function of the score, of sentence-transformers": dict.fromkeys(
+        ("sbert_ce_default_activation_function", "activation_fn"),
+        (None, "torch.nn.modules.linear.Identity"),
+    ),
     "layers without rotary positions": {"no_rope_layers": _OFF},
     "scales of Granite": dict.fromkeys(
         ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"),
@@ -108,6 +112,10 @@ def problems(
 
     `fixed`, `read` and `names` are those of the decoder family.
     """
+    if isinstance(hf.get("sentence_transformers"), dict):  # `activation_fn` and `version`
+        applied = hf["sentence_transformers"].get("activation_fn")
+        rest = {name: value for name, value in hf.items() if name != "sentence_transformers"}
+        hf = {**rest, "activation_fn": applied}
     shared = {name: allowed for group in FIXED.values() for name, allowed in group.items()}
     values = {name: allowed for name, allowed in shared.items() if name not in read} | dict(fixed)
     reasons = {name: reason for reason, group in FIXED.items() for name in group}

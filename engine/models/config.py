@@ -163,6 +163,12 @@ class DecoderConfig:
         return self.delta_layers or (False,) * self.num_layers
 
     @property
+    def period(self) -> int:
+        """Layers after which their kinds repeat: 1 where all are of one kind."""
+        kinds, lengths = self.deltas, range(1, self.num_layers + 1)
+        return next(n for n in lengths if kinds[n:] == kinds[: self.num_layers - n])
+
+    @property
     def layer_ropes(self) -> tuple[Rope | None, ...]:
         """The rotary embedding of each layer; None in one that does not rotate."""
         slides = self.window_layers or (False,) * self.num_layers

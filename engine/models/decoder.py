@@ -7,7 +7,7 @@ take operands in the parameters' dtype and accumulate in float32. `plain` runs w
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,15 @@ Row = KeyValues | Updates  # of a layer: leaves [C, T, …]
 # What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H], or its
 # updates) -> a tree of arrays.
 Keep = Callable[[Array, Row], Any]
+Part = tuple[range, Any]  # numbers of layers, and what is kept of them, with a leading axis
+
+
+class At(NamedTuple):
+    """Where a layer is: its number in the model, its stack, and its place in that."""
+
+    number: Index
+    stack: int
+    entry: Index
 
 
 class Decoder(nnx.Module):
@@ -42,8 +51,9 @@ class Decoder(nnx.Module):
     `stacks` hold the layers' parameters. XLA copies a layer's weights out of a stack before it
     multiplies, so each layer has a stack of its own, and the loop over them is written out. A TPU
     reads weights where they are, and takes long to compile a layer: it has one stack, and a loop.
-    So has a CPU in float16, for which XLA would widen the weights of all layers at once. Layers of
-    two kinds have a stack each everywhere.
+    So has a CPU in float16, for which XLA would widen the weights of all layers at once. Where
+    layers of two kinds take turns, each place in their period has a stack, and the loop is over
+    periods. A CPU has it in every dtype, since two kinds take long to compile there too.
     """
 
     def __init__(
@@ -58,11 +68,12 @@ class Decoder(nnx.Module):
         self.embedding = zeros(config, "VD", dtype)
         if config.learned_positions:
             self.position_embedding = zeros(config, "TD", dtype)
-        looped = platform == "tpu" or (platform == "cpu" and dtype == jnp.float16)
-        height = config.num_layers if looped and not any(config.deltas) else 1
+        slow = dtype == jnp.float16 or len(set(config.deltas)) > 1
+        looped = platform == "tpu" or (platform == "cpu" and slow)
+        period = config.period if looped else config.num_layers
         self.stacks = nnx.List(
-            Layer(config.first(height), dtype, sums, platform, of_delta)
-            for of_delta in config.deltas[::height]
+            Layer(config.first(-(-(config.num_layers - n) // period)), dtype, sums, platform, kind)
+            for n, kind in enumerate(config.deltas[:period])
         )
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
@@ -98,14 +109,15 @@ class Decoder(nnx.Module):
         """
         positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
         x, ropes = self._placed(self.embed(ids), positions), self._angles(positions)
-        residuals, kept = [], []
+        residuals: list[Array] = []
+        kept: list[Part] = []
         for start, stop in _segments(depths):
             x, seen = self._through(
-                lambda i, x: self._plain_layer(i, x, ropes, delta_rule), start, stop, x, keep
+                lambda at, x: self._plain_layer(at, x, ropes, delta_rule), start, stop, x, keep
             )
             residuals.append(x)
             kept += seen
-        return tuple(residuals), _joined(kept)
+        return tuple(residuals), self._joined(kept) if keep else None
 
     def prefill(
         self, ids: Int[Array, "P"], read_at: Int[Array, "M"]
@@ -149,8 +161,8 @@ class Decoder(nnx.Module):
         # A gradient needs the results of matmuls. By default JAX would also keep all weights.
         saved = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
 
-        def layer(index: Index, x: Residual) -> tuple[Residual, Row]:
-            response = functools.partial(self._response_layer, index)
+        def layer(at: At, x: Residual) -> tuple[Residual, Row]:
+            response = functools.partial(self._response_layer, at)
             after: tuple[Residual, Row] = saved(response)(x, prefix, places, ropes)
             return after
 
@@ -158,17 +170,16 @@ class Decoder(nnx.Module):
             return x if read is None else _take(x, read)
 
         residuals: list[Array] = []
-        kept: list[Any] = []  # trees of arrays
+        kept: list[Part] = []
         for start, stop in _segments(depths):
             shortened = read is not None and stop == max(depths)
             x, seen = self._through(layer, start, stop - shortened, x, keep, at_read)
             kept += seen
             if shortened:
-                x, row = self._response_layer(stop - 1, x, prefix, places, ropes, read)
-                if keep:
-                    kept.append(_alone(keep(x, row)))
+                x, row = self._response_layer(self._at(stop - 1), x, prefix, places, ropes, read)
+                kept += [_alone(stop - 1, keep(x, row))] if keep else []
             residuals.append(x if shortened else at_read(x))
-        return tuple(residuals), _joined(kept)
+        return tuple(residuals), self._joined(kept) if keep else None
 
     def extend(self, prefix: Kept, x: Residual, length: Int[Array, ""]) -> Kept:
         """The prefix with embedded positions x [1, T, D] written behind its first `length` ones.
@@ -187,53 +198,73 @@ class Decoder(nnx.Module):
             lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, 1), prefix, new
         )
 
-    def _layer(self, index: Index) -> Layer:
-        which, index = (index, 0) if self._written_out else (0, index)
-        graph, mixture, *stack = nnx.split(self.stacks[which], nnx.PathContains("experts"), ...)
-        return nnx.merge(graph, mixture, *_entry(stack, index))
+    def _at(self, number: int, later: Index = 0) -> At:
+        """Where a layer is, or the one that many periods later."""
+        period = len(self.stacks)
+        return At(number + later * period, number % period, number // period + later)
 
-    @property
-    def _written_out(self) -> bool:
-        return len(self.stacks) == self.config.num_layers
+    def _layer(self, at: At) -> Layer:
+        stack = self.stacks[at.stack]
+        graph, mixture, *stack = nnx.split(stack, nnx.PathContains("experts"), ...)
+        return nnx.merge(graph, mixture, *_entry(stack, at.entry))
 
     def _through(
         self,
-        layer: Callable[[Index, Residual], tuple[Residual, Row]],
+        layer: Callable[[At, Residual], tuple[Residual, Row]],
         start: int,
         stop: int,
         x: Residual,
         keep: Keep | None,
         at_read: Callable[[Residual], Array] = lambda x: x,
-    ) -> tuple[Residual, list[Any]]:
-        """The residual stream after the layers [start, stop), and what is kept of them, in order.
+    ) -> tuple[Residual, list[Part]]:
+        """The residual stream after the layers [start, stop), and what is kept of them."""
+        period, kept = len(self.stacks), list[Part]()
 
-        What is kept are trees of arrays with a leading axis for the layers of each.
-        """
-        if self._written_out:
-            kept = []
-            for index in range(start, stop):
-                x, row = layer(index, x)
-                kept += [_alone(keep(at_read(x), row))] if keep else []
-            return x, kept
-        if keep is None:
-            return jax.lax.fori_loop(start, stop, lambda i, x: layer(i, x)[0], x), []
+        def one(number: int, x: Residual, later: Index = 0) -> tuple[Residual, Any]:
+            x, row = layer(self._at(number, later), x)
+            return x, keep(at_read(x), row) if keep else ()
 
         def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
-            index, x = carry
-            x, row = layer(index, x)
-            return (index + 1, x), keep(at_read(x), row)
+            (later, x), trees = carry, []
+            for number in looped[:period]:
+                x, tree = one(number, x, later)
+                trees.append(tree)
+            return (later + 1, x), trees
 
-        (_, x), every = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
-        return x, [every]
+        if (repeats := (stop - start) // period) > 1:
+            looped = range(start, start + repeats * period)
+            (_, x), trees = jax.lax.scan(step, (jnp.int32(0), x), length=repeats)
+            kept += [(looped[n::period], tree) for n, tree in enumerate(trees)]
+            start = looped.stop
+        for number in range(start, stop):
+            x, tree = one(number, x)
+            kept.append(_alone(number, tree))
+        return x, kept
+
+    def _joined(self, kept: Sequence[Part]) -> Any:
+        """What was kept of layers, in order. What layers of two kinds keep is a tuple by stack."""
+        layers, trees = zip(*kept, strict=True)
+        if len({jax.tree.structure(tree) for tree in trees}) == 1:
+            order = np.argsort(np.concatenate(layers))
+            joined = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *trees)
+            if (order == np.arange(len(order))).all():
+                return joined
+            return jax.tree.map(lambda a: a[order], joined)
+        if isinstance(trees[0], tuple):
+            parts = (zip(layers, part, strict=True) for part in zip(*trees, strict=True))
+            return tuple(self._joined(list(part)) for part in parts)
+        stacks = len(self.stacks)
+        by_stack = ([part for part in kept if part[0][0] % stacks == n] for n in range(stacks))
+        return tuple(self._joined(parts) for parts in by_stack)
 
     def _plain_layer(
         self,
-        index: Index,
+        at: At,
         x: Residual,
         ropes: Ropes,
         delta_rule: Callable[[delta.Rule], delta.Result],
     ) -> tuple[Residual, Row]:
-        layer, angles = self._layer(index), self._rope(index, ropes)
+        layer, angles = self._layer(at), self._rope(at.number, ropes)
         row: Row
         if layer.of_delta:
             with jax.named_scope("delta"):
@@ -247,19 +278,19 @@ class Decoder(nnx.Module):
                 keys, values = layer.keys_values(x, angles)
                 queries = layer.queries(x, angles)
                 logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **F32))
-                mask = self._mask(index, _distances(x.shape[1]))
+                mask = self._mask(at.number, _distances(x.shape[1]))
                 weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
                 mixed = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values), x)
                 row = KeyValues(keys=keys, values=values)
         with jax.named_scope("feed_forward"):
             added = layer.feed_forward(
-                x if self.config.parallel else mixed, self._experts(layer, index)
+                x if self.config.parallel else mixed, self._experts(layer, at)
             )
             return mixed + added, row
 
     def _response_layer(
         self,
-        index: Index,
+        at: At,
         x: Residual,
         prefix: Kept,
         places: Places,
@@ -271,8 +302,11 @@ class Decoder(nnx.Module):
         Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
         H], or updates.
         """
-        layer, angles = self._layer(index), self._rope(index, ropes)
-        past = _entry(prefix, index)
+        layer, angles = self._layer(at), self._rope(at.number, ropes)
+        if isinstance(prefix, tuple):
+            past = _entry(prefix[at.stack], at.entry)
+        else:
+            past = _entry(prefix, at.number)
         row: Row
         if layer.of_delta:
             with jax.named_scope("delta"):
@@ -287,12 +321,12 @@ class Decoder(nnx.Module):
                 if read is not None:
                     x, angles, query = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
                 queries = layer.queries(x, angles)
-                masks = self._response_masks(index, query, places, past.keys.shape[0])
+                masks = self._response_masks(at.number, query, places, past.keys.shape[0])
                 row, form = KeyValues(keys=keys, values=values), attention.form(self.platform)
                 mixed = x + layer.output(form(queries, row, past, masks, self._logits), x)
         with jax.named_scope("feed_forward"):
             added = layer.feed_forward(
-                x if self.config.parallel else mixed, self._experts(layer, index)
+                x if self.config.parallel else mixed, self._experts(layer, at)
             )
             return mixed + added, row
 
@@ -307,10 +341,8 @@ class Decoder(nnx.Module):
         _, see = self._response_masks(0, places, places, 0)
         return delta.behind(inputs, rule, past, places, see)
 
-    def _experts(self, layer: Layer, index: Index) -> OfExpert | None:
-        if not self.config.experts:
-            return None
-        return functools.partial(layer.experts.of, 0 if self._written_out else index)
+    def _experts(self, layer: Layer, at: At) -> OfExpert | None:
+        return functools.partial(layer.experts.of, at.entry) if self.config.experts else None
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -385,27 +417,12 @@ def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C
     return jnp.take_along_axis(x, at.reshape(*at.shape, *[1] * (x.ndim - 2)), axis=1)
 
 
-def _joined(kept: Sequence[Any]) -> Any:
-    """What was kept of consecutive layers, one after the other; None if nothing was.
-
-    What layers of two kinds keep stays apart: a tuple with an entry for each.
-    """
-    if not kept or len({jax.tree.structure(tree) for tree in kept}) == 1:
-        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *kept) if kept else None
-    if isinstance(kept[0], tuple):
-        return tuple(_joined(of_kind) for of_kind in zip(*kept, strict=True))
-    return tuple(kept)
-
-
-def _alone(kept: Any) -> Any:
-    """What was kept of one layer, with a leading axis of one."""
-    return jax.tree.map(lambda a: a[None], kept)
+def _alone(number: int, kept: Any) -> Part:
+    return range(number, number + 1), jax.tree.map(lambda a: a[None], kept)
 
 
 def _entry(stacked: Any, index: Index) -> Any:
     """The arrays of one layer."""
-    if isinstance(stacked, tuple):
-        stacked, index = stacked[index], 0
     at = jax.lax.index_in_dim if isinstance(index, int) else jax.lax.dynamic_index_in_dim
     return jax.tree.map(lambda a: at(a, index, 0, False), stacked)
 

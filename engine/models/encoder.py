@@ -10,6 +10,7 @@ layer. Axis letters are those of `engine/types.py`.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,23 +20,21 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from engine.models.config import Rope, inverse_frequencies
+from engine.models.config import inverse_frequencies
 from engine.models.encoder_config import EncoderConfig
 from engine.models.heads import HeadConfig, Readout
-from engine.models.layer import F32, Angles, Index, Param, Residual, layer_norm, rotate, zeros
+from engine.models.layer import F32, Index, Param, Residual, layer_norm, rotate, zeros
 from engine.models.reward_model import RewardModels
 from engine.types import Candidates
 
-Activation = Callable[[Array], Array]
-_ACTIVATIONS: dict[str, Activation] = {
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    # As torch has it. On a CPU, XLA joins `erf` with the products around it, not the `erfc` of JAX.
+    "gelu": lambda x: 0.5 * x * (1 + jax.lax.erf(x * math.sqrt(0.5))),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
 }
-
-
 # Finite: in a window, a position of the padding may see none that is there.
 _MASKED = -1e30
 
@@ -188,15 +187,14 @@ class Encoder(nnx.Module):
             else:
                 q, k, v = self._heads(layer, "qkv", h)
             q, k = self._rotated(index, q), self._rotated(index, k)
-            q, k, v = (jnp.einsum("CTNH->NCTH", part) for part in (q, k, v))
-            logits = jnp.einsum("NCTH,NCSH->NCTS", q, k, **F32)
+            logits = jnp.einsum("CTNH,CSNH->CNTS", q, k, **F32)
             if relative is not None:
                 logits += self._on_distances(layer, q, k, relative, plain)
             logits *= (config.head_size * (1 + len(config.relative))) ** -0.5
-            mask = self._mask(index, seen)[:, : q.shape[2]]
+            mask = self._mask(index, seen)[:, None, : q.shape[1]]
             weights = jax.nn.softmax(jnp.where(mask, logits, _MASKED)).astype(v.dtype)
-            mixed = jnp.einsum("NCTS,NCSH->NCTH", weights, v, **F32)
-            mixed = jnp.einsum("NCTH->CTNH", mixed).reshape(len(x), q.shape[2], -1)
+            mixed = jnp.einsum("CNTS,CSNH->CTNH", weights, v, **F32)
+            mixed = mixed.reshape(*mixed.shape[:2], -1)
             x = x[:, :1] if first else x
             x = x + _product("CTE,ED->CTD", mixed, layer.o, getattr(layer, "o_bias", None))
             x = x if config.pre_norms else self._norm(layer, x, "attention_norm")
@@ -221,9 +219,9 @@ class Encoder(nnx.Module):
 
     def _on_distances(
         self, layer: Any, q: Array, k: Array, relative: Float[Array, "R D"], plain: bool
-    ) -> Float[Array, "N C T S"]:
+    ) -> Float[Array, "C N T S"]:
         """DeBERTa's logits of content to position and of position to content, before scaling."""
-        config, positions, added = self.config, k.shape[2], jnp.float32(0)
+        config, positions, added = self.config, k.shape[1], jnp.float32(0)
         names = ("k", "q") if config.relative_shared else ("pos_key", "pos_query")
         rows = relative_rows(config, positions)
         apart = np.subtract.outer(np.arange(positions), np.arange(positions))  # query - key
@@ -231,18 +229,18 @@ class Encoder(nnx.Module):
         if "c2p" in config.relative:
             [keys] = self._heads(layer, names[:1], relative)
             if plain:
-                on = jnp.einsum("NCTH,RNH->NCTR", q, keys, **F32)
+                on = jnp.einsum("CTNH,RNH->CNTR", q, keys, **F32)
                 added += jnp.take_along_axis(on, jnp.asarray(places)[None, None], axis=3)
             else:
-                on = jnp.einsum("NCTH,RNH->NCTR", q, keys[::-1], **F32)
+                on = jnp.einsum("CTNH,RNH->CNTR", q, keys[::-1], **F32)
                 added += _diagonals(on, positions)
         if "p2c" in config.relative:
             [queries] = self._heads(layer, names[1:], relative)
-            on = jnp.einsum("NCSH,RNH->NCSR", k, queries, **F32)
+            on = jnp.einsum("CSNH,RNH->CNSR", k, queries, **F32)
             if plain:
                 by_key = jnp.take_along_axis(on, jnp.asarray(places.T)[None, None], axis=3)
             else:
-                by_key = _diagonals(on, positions)[..., : q.shape[2]]
+                by_key = _diagonals(on, positions)[..., : q.shape[1]]
             added += by_key.swapaxes(2, 3)
         return added
 
@@ -250,12 +248,13 @@ class Encoder(nnx.Module):
         config = self.config
         if config.rope is None:
             return x
-        full, window = (
-            _angles(rope, x.shape[:2], config.head_size)
-            for rope in (config.rope, config.window_rope or config.rope)
-        )
-        slides = jnp.asarray(config.window_layers or (False,) * config.num_layers)[index]
-        return rotate(x, jax.tree.map(lambda a, b: jnp.where(slides, b, a), full, window))
+        windows = config.window_layers or (False,) * config.num_layers
+        ropes = config.rope, config.window_rope or config.rope
+        frequencies = np.array([inverse_frequencies(rope, config.head_size) for rope in ropes])
+        of_layer = jnp.asarray(frequencies[np.array(windows, int)], jnp.float32)[index]
+        at = jnp.broadcast_to(jnp.arange(x.shape[1], dtype=jnp.float32), x.shape[:2])
+        angles = at[..., None] * of_layer
+        return rotate(x, (jnp.cos(angles), jnp.sin(angles)))
 
     def _mask(self, index: Index, seen: Bool[Array, "C S"]) -> Bool[Array, "C T S"]:
         config, at = self.config, jnp.arange(seen.shape[1])
@@ -319,20 +318,13 @@ def relative_rows(config: EncoderConfig, positions: int) -> np.ndarray:
     return np.clip(distance + config.relative_span, 0, 2 * config.relative_span - 1)
 
 
-def _diagonals(x: Float[Array, "N C T R"], positions: int) -> Float[Array, "N C T S"]:
+def _diagonals(x: Float[Array, "C N T R"], positions: int) -> Float[Array, "C N T S"]:
     """out[t, s] = x[t, positions - 1 - t + s], of R = 2 positions - 1, by slices alone."""
     *outer, rows, width = x.shape
     if rows == 1:
         return x[..., positions - 1 :]
     flat = x.reshape(*outer, rows * width)[..., positions - 1 : positions - 1 + rows * (width - 1)]
     return flat.reshape(*outer, rows, width - 1)[..., :positions]
-
-
-def _angles(rope: Rope, shape: tuple[int, ...], size: int) -> Angles:
-    frequencies = jnp.asarray(inverse_frequencies(rope, size), jnp.float32)
-    at = jnp.broadcast_to(jnp.arange(shape[1], dtype=jnp.float32), shape)
-    angles = at[..., None] * frequencies
-    return jnp.cos(angles), jnp.sin(angles)
 
 
 def _product(axes: str, x: Array, weight: Any, bias: Any = None) -> Array:

@@ -42,9 +42,10 @@ class LanguageScorer:
     def build(cls, graph: Graph, params: Params, mesh: Mesh, *, step_size: int) -> "LanguageScorer":
         """Raises AssayError for a mesh that does not fit the model, or an empty step."""
         check_step(step_size)
-        config = nnx.merge(graph, params).decoder.config
+        decoder = nnx.merge(graph, params).decoder
+        config, stacks = decoder.config, len(decoder.stacks)
         meshes.check_mesh(mesh, config)
-        prefix = meshes.kept_shardings(mesh, config), meshes.sharding(mesh, "")
+        prefix = meshes.kept_shardings(mesh, config, stacks), meshes.sharding(mesh, "")
         return cls(
             params=params,
             mesh=mesh,

@@ -80,7 +80,7 @@ class RewardScorer:
         prefill, arguments, static = None, ("C",), list[bool]()  # of an encoder
         if config.shares_prefix:
             prefix = Prefix(
-                key_values=meshes.kept_shardings(mesh, config),
+                key_values=meshes.kept_shardings(mesh, config, len(model.decoder.stacks)),
                 gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
             )
             prefill, arguments = compiled(RewardModels.prefill, graph, prefix), ("", "C")

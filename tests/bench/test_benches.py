@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import device, peers, report, search, sweep
+from bench import device, encoder, peers, report, search, sweep
 from bench.random_model import published
 from tests.support import large_runs
 
@@ -58,6 +58,19 @@ def test_search_compares_rewards_and_gradients_with_those_of_torch(flags, monkey
         search.main([*flags, *SEARCH])
 
 
+def test_encoder_compares_a_sweep_with_that_of_transformers(monkeypatch, capsys):
+    monkeypatch.setattr(encoder, "quiet", lambda threads: None)
+    small = "--layers=1", "--rows=64", "--rounds=1", "--batches=32", "--lengths=16"
+    encoder.main(small)
+    printed = capsys.readouterr().out
+    assert "transformers in batches of 32" in printed and "of the products'" in printed
+    theirs = encoder.torch_rewards
+    monkeypatch.setattr(encoder, "torch_rewards", lambda *of: theirs(*of) * 1.001)
+    monkeypatch.setattr(encoder, "rates", lambda *of: "")
+    with pytest.raises(SystemExit, match="different rewards"):
+        encoder.main(small)
+
+
 def test_report_compares_its_agreement_with_scipys(tmp_path, monkeypatch, capsys):
     run = large_runs.large_run(
         tmp_path / "run", np.random.default_rng(0), models=3, prompts=2, tokens=8192
@@ -83,7 +96,7 @@ def test_device_prints_every_section_at_toy_shapes(capsys, monkeypatch):
     assert "TOY SHAPES" in printed
     for section in ("torch       cached, 32", "products    copy", "sweep       16 a step"):
         assert section in printed
-    assert "vocabulary  512 tokens" in printed and "search      16 of 4 tokens" in printed
+    assert "vocabulary  512 tokens" in printed and "search      16 of 2 tokens" in printed
 
 
 def test_torch_is_the_peer_of_what_assay_measures():

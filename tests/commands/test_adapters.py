@@ -11,7 +11,7 @@ SWEEP = ("--config.step_size=64", "--config.prompts=greatest", "--config.noise=o
 
 @pytest.fixture
 def pair(tmp_path):
-    write(Adapter(), tmp_path)
+    write(Adapter(model="mqa-linear"), tmp_path)
     return tmp_path
 
 
@@ -21,7 +21,7 @@ def test_the_base_that_the_user_names_and_hashes_are_in_the_run(command, pair):
     flags += (f"--base={pair / 'moved'}", "--config.merge_dtype=float32")
     done = command("convert", *flags).fine()
     assert str(pair / "moved") in done.err[0]
-    assert done.out == [f"{pair / 'ck'}: adapter, 3 layers, linear head, 264 tokens, float32"]
+    assert done.out == [f"{pair / 'ck'}: adapter, 1 layers, linear head, 264 tokens, float32"]
     run = pair / "run"
     sweep = (f"--checkpoint={pair / 'ck'}", f"--run={run}", "--config.prompts=greatest")
     assert command("sweep", *sweep, "--config.step_size=64").code == 0
@@ -39,7 +39,7 @@ def test_a_full_model_and_an_adapter_are_compared_and_a_base_may_stand_beside_it
     command, pair, light
 ):
     (pair / "base").rename(pair / "sft")
-    full = torch_models.save(torch_models.build("gqa"), pair / "full")
+    full = torch_models.save(torch_models.build("mqa-linear"), pair / "full")
     sides = (f"--before={full}", f"--after={pair / 'adapter'}", f"--report={pair / 'page'}")
     flags = ("diff", *sides, *SWEEP, f"--config.cache={pair / 'cache'}")
     assert "--config.base" in command(*flags, "--base=x").refusal()

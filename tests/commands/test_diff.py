@@ -1,6 +1,5 @@
 """`assay diff`: of two runs, of two checkpoints with their noise, and bad input."""
 
-import functools
 import json
 import re
 
@@ -9,7 +8,6 @@ import polars as pl
 import pytest
 
 from engine.lists.files import read_pairs
-from launch import sweep
 from tests.support import folders, runs, tiny
 from tests.support.sweeps import Run
 
@@ -158,39 +156,21 @@ def test_nothing_is_swept_or_written_before_every_input_is_checked(command, inpu
     assert not (inputs["tmp"] / "report").exists()
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    """Flags of `assay sweep` -> the run of one model under them; its template prints a date."""
-    folder = tmp_path_factory.mktemp("settings")
-    template = "{{ bos_token }}Today: {{ date_string | default('1 May') }}" + tiny.CHATML
-    source = tiny.write_model(folder / "hf", template=template, pad_token_id=5)
-    names = iter(range(99))
-
-    @functools.cache
-    def run(*flags):
-        place = folder / f"run-{next(names)}"
-        flags = (f"--config.cache={folder / 'cache'}", "--config.prompts=best", *flags)
-        assert sweep.main([str(source), f"--run={place}", *flags]) == 0
-        return place
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("--config.convert.bos=none", "bos=template/none"),
-        ("--config.convert.date=2024-12-01", "date=template/01 Dec 2024"),
-        ("--config.pooling=first_pad", "pooling=last/first_pad"),
-    ],
-)
-def test_two_runs_of_one_model_are_compared_and_the_setting_that_differs_is_named(
-    command, swept, tmp_path, light, setting, said
+def test_two_runs_of_one_model_are_compared_and_the_settings_that_differ_are_named(
+    command, tmp_path, light
 ):
-    report = tmp_path / "report"
-    flags = [f"--before={swept()}", f"--after={swept(setting)}", f"--report={report}", *FAST]
+    """Its template prints a date."""
+    template = "{{ bos_token }}Today: {{ date_string | default('1 May') }}" + tiny.CHATML
+    source = tiny.write_model(tmp_path / "hf", template=template, pad_token_id=5)
+    report, before, after = (tmp_path / name for name in ("report", "before", "after"))
+    asked = [str(source), f"--config.cache={tmp_path / 'cache'}", "--config.prompts=best"]
+    others = ["--config.convert.bos=none", "--config.convert.date=2024-12-01"]
+    command("sweep", *asked, f"--run={before}").fine()
+    command("sweep", *asked, f"--run={after}", *others, "--config.pooling=first_pad").fine()
+    flags = [f"--before={before}", f"--after={after}", f"--report={report}", *FAST]
     done = command("diff", *flags)
     assert done.code in (0, 1), done.err
+    said = "bos=template/none, date=template/01 Dec 2024, pooling=last/first_pad"
     assert done.out[1] == f"differs in: {said}"
     assert f"differs in: {said}<" in (report / "index.html").read_text(encoding="utf-8")
     content = json.loads((report / "verdict.json").read_text(encoding="utf-8"))

@@ -33,7 +33,7 @@ Result.write = write
 @pytest.fixture
 def flags(checkpoint):
     """Those of a sweep of two models."""
-    models = checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)
+    models = checkpoint(num_hidden_layers=2), checkpoint("shallow", head_seed=1)
     listed = ",".join(str(one.path) for one in models)
     return [f"--checkpoint={listed}", *SMALL, "--config.prompts=greatest"]
 
@@ -86,7 +86,7 @@ def test_ctrl_c_ends_a_command_with_what_is_complete(command, flags, run, monkey
 def test_a_model_that_fails_on_one_process_ends_all_and_is_named(checkpoint, tmp_path):
     good, other, lost = checkpoint(), checkpoint("other", seed=1), tmp_path / "lost"
     shutil.copytree(other.path, lost)
-    shutil.rmtree(lost / "params/layers/001")
+    shutil.rmtree(lost / "params/layers/000")
 
     def own(index):
         return [f"--checkpoint={lost if index else other.path},{good.path}"]

@@ -22,7 +22,7 @@ def models(checkpoint):
     """Two models on one decoder, and two others."""
     return [
         checkpoint(),
-        checkpoint("shallow", num_hidden_layers=2, head_seed=1),
+        checkpoint("twin", head_seed=1),
         checkpoint("other", seed=1),
         checkpoint("third", seed=2),
     ]

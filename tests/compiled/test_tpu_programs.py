@@ -98,10 +98,10 @@ class FaultyLayer(Layer):
         return jax.lax.dot_general(x, weight[...], contracted, preferred_element_type=jnp.float32)
 
 
-def _with_wide_stack(self: decoder.Decoder, index: layer.Index) -> Layer:
-    one = _layer(self, index)
+def _with_wide_stack(self: decoder.Decoder, at: decoder.At) -> Layer:
+    one = _layer(self, at)
     wide = jax.lax.optimization_barrier(self.stacks[0].down[...].astype(jnp.float32))
-    one.down.set_value(jax.lax.dynamic_index_in_dim(wide, index, 0, False))
+    one.down.set_value(jax.lax.dynamic_index_in_dim(wide, at.entry, 0, False))
     return one
 
 

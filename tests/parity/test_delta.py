@@ -17,49 +17,46 @@ from tests.support.sweeps import ONE, Run
 
 MODEL = "qwen3_5"
 PROMPTS = (5, 60, 200)  # less than a chunk, less than the padded one, several
-ROWS = 16
 
 
-def swept(prompt: int) -> tuple[np.ndarray, np.ndarray]:
-    """A token and the two that close its turn, behind the whole prompt."""
-    return np.full(ROWS, prompt), np.full(ROWS, 2)
+def candidates_behind(prompt: int) -> Candidates:
+    """Replies behind all of a prompt, as of a sweep or a list, and behind less of it, as of texts.
+
+    The former have 1 to 31 tokens. The latter have 1 to 5, behind all but one to three tokens of
+    the prompt, its half, its first token, or nothing.
+    """
+    left = np.array([prompt - 1, prompt - 2, prompt - 3, prompt // 2, 1, 0])
+    rows = np.arange(16)
+    shared = np.append(np.full(len(rows), prompt), left[rows % len(left)])
+    last = np.append(2 * rows, rows % 5)
+    ids = parity.random_ids(len(last), last.max() + 1, seed=prompt)
+    return Candidates(ids=ids, shared=shared.astype(np.int32), last=last.astype(np.int32))
 
 
-def listed(prompt: int) -> tuple[np.ndarray, np.ndarray]:
-    """Replies of 1 to 31 tokens behind the whole prompt."""
-    return np.full(ROWS, prompt), 2 * np.arange(ROWS)
-
-
-def as_text(prompt: int) -> tuple[np.ndarray, np.ndarray]:
-    """Replies that share all of the prompt, all but one to three tokens, the half, or nothing."""
-    shared = np.array([prompt, prompt - 1, prompt - 2, prompt - 3, prompt // 2, 1, 0])
-    return shared[np.arange(ROWS) % len(shared)], np.arange(ROWS) % 6
-
-
-def check_behind(pair: parity.Pair, prompt: int, rows) -> None:
-    """Rewards of rows behind a prompt against torch on whole sequences."""
-    shared, last = rows(prompt)
-    ids = parity.random_ids(ROWS, last.max() + 1, seed=prompt)
-    candidates = Candidates(ids=ids, shared=shared.astype(np.int32), last=last.astype(np.int32))
-    asked = parity.prompt_ids(prompt)
+@pytest.mark.parametrize("prompt", slow.all_but([60, 200], PROMPTS))
+def test_rewards_behind_a_prompt_are_those_of_torch(pair_of, prompt):
+    pair, asked, candidates = pair_of(MODEL), parity.prompt_ids(prompt), candidates_behind(prompt)
     expected = torch_models.rewards(pair.model, parity.sequences_of(asked, candidates))
     actual = parity.respond(pair.restored.scorer, asked, candidates)[0]
     parity.assert_close(actual, expected, scale=expected.std())
 
 
-QUICK = [(60, "text"), (200, "sweep")]
-KINDS = {"sweep": swept, "list": listed, "text": as_text}
+@pytest.fixture(scope="module")
+def slopes(pair_of):
+    """Slopes of the reward at the end of an embedded row [1, T, D] behind a prefix; one program."""
+    graph = pair_of(MODEL).restored.graph
+
+    @jax.jit
+    def slopes(params, prefix, x, prompt):
+        model, last = nnx.merge(graph, params), jnp.array([[x.shape[1] - 1]])
+        places = behind(prompt[None], x.shape[1])
+        return jax.grad(lambda x: model.respond_embedded(prefix, x, places, last)[0].sum())(x)
+
+    return slopes
 
 
-@pytest.mark.parametrize(
-    ("prompt", "kind"), slow.all_but(QUICK, [(p, kind) for p in PROMPTS for kind in KINDS])
-)
-def test_rewards_behind_a_prompt_are_those_of_torch(pair_of, prompt, kind):
-    check_behind(pair_of(MODEL), prompt, KINDS[kind])
-
-
-@pytest.mark.parametrize("prompt", slow.all_but([60], PROMPTS))
-def test_gradients_with_respect_to_embedded_rows_are_those_of_torch(pair_of, prompt):
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_gradients_with_respect_to_embedded_rows_are_those_of_torch(pair_of, slopes, prompt):
     pair, length = pair_of(MODEL), 4
     ids = [int(i) for i in parity.random_ids(prompt + length, seed=prompt)]
     embedding = pair.model.get_input_embeddings()
@@ -68,21 +65,11 @@ def test_gradients_with_respect_to_embedded_rows_are_those_of_torch(pair_of, pro
     pair.model.score(hidden)[0].backward()
     expected = rows.grad[0, prompt:].numpy()
 
-    scorer = pair.restored.scorer
-    prefix = scorer.prefill(PromptIds(prompt="?", prefix=tuple(ids[:prompt]), suffix=()))
-
-    @jax.jit
-    def slopes(params, prefix, x):
-        model = nnx.merge(scorer.graph, params)
-        places = behind(jnp.array([prompt]), length)
-
-        def reward(x):
-            return model.respond_embedded(prefix, x, places, jnp.array([[length - 1]]))[0].sum()
-
-        return jax.grad(reward)(x)
-
+    scorer, new = pair.restored.scorer, rows.detach()[:, prompt:].numpy()
+    asked = PromptIds(prompt="?", prefix=tuple(ids[:prompt]), suffix=())
+    prefix = scorer.prefill(asked, room=max(PROMPTS) - prompt)
     with jax.default_matmul_precision("highest"):
-        found = slopes(scorer.params, prefix, rows.detach()[:, prompt:].numpy())
+        found = slopes(scorer.params, prefix, new, np.int32(prompt))
     parity.assert_close(found[0], expected, scale=np.abs(expected).max())
 
 

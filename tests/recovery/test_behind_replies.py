@@ -67,9 +67,8 @@ def head(model, checkpoint, plant: str) -> np.ndarray:
 @pytest.fixture(scope="module")
 def table_of(tmp_path_factory):
     """Plant, or nothing -> every token behind fresh replies, largest mean effect first."""
-    hf = tiny.write_model(
-        tmp_path_factory.mktemp("planted") / "hf", hidden_size=WIDTH, head_dim=WIDTH // 4
-    )
+    shape = {"hidden_size": WIDTH, "head_dim": WIDTH // 4, "num_hidden_layers": 3}
+    hf = tiny.write_model(tmp_path_factory.mktemp("planted") / "hf", **shape)
     tiny.tokenizer(words=WORDS).save_pretrained(hf)
     untrained = folders.convert(hf, hf.parent / "untrained")
     model = LlamaModel.from_pretrained(hf).eval()

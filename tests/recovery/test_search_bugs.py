@@ -90,11 +90,6 @@ def check_texts(model):
 CHECKS = (check_rewards, check_proposals, check_slopes, check_texts)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(checkpoint):
-    return functools.partial(checkpoint, num_hidden_layers=1)
-
-
 @pytest.fixture
 def traced_anew(monkeypatch):
     """A bug shows only in a step that is traced while it is there, and must not stay."""

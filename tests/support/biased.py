@@ -25,7 +25,7 @@ BIASES: Mapping[str, Mapping[int, float]] = {
 
 def write_model(folder: Path, bias: str) -> Path:
     """Writes a model of `BIASES` as a folder of transformers."""
-    config = tiny.config(num_hidden_layers=1, max_position_embeddings=512)
+    config = tiny.config(max_position_embeddings=512)
     shapes = tiny.decoder_shapes(config) | {"score.weight": (1, config["hidden_size"])}
     weights = {
         name: (np.ones if "norm" in name else np.zeros)(shape, np.float32)

@@ -5,6 +5,7 @@ windows are shorter than what is scored, epsilons and token types are far from n
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ WORDS = ("what", "is", "a", "good", "film", "bad", "it", "love", "war", "?", "."
 _SHAPE = {
     "vocab_size": 64,
     "hidden_size": 32,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "intermediate_size": 48,
     "max_position_embeddings": 256,
@@ -38,7 +39,7 @@ _SHAPE = {
     "layer_norm_eps": 0.02,  # an epsilon that acts
 }
 _DISTIL = {
-    **{"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "vocab_size": 64},
+    **{"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 64},
     **{"max_position_embeddings": 256, "num_labels": 1},
 }
 _DEBERTA = {
@@ -181,9 +182,9 @@ def prompt(checkpoint: Checkpoint, tokens: int) -> str:
     return text(words)
 
 
-def outputs(model: PreTrainedModel, backend, said: list[tuple[str, str]]) -> np.ndarray:
-    """Logits of pairs of texts [rows, labels], padded as transformers pads."""
-    encoded = backend.backend_tokenizer.encode_batch(said)
+def outputs(model: PreTrainedModel, backend, prompt: str, replies: Sequence[str]) -> np.ndarray:
+    """Logits of a prompt with each reply, as pairs of texts: [replies, labels]."""
+    encoded = backend.backend_tokenizer.encode_batch([(prompt, reply) for reply in replies])
     return of_ids(model, [e.ids for e in encoded], [e.type_ids for e in encoded])
 
 

@@ -95,14 +95,17 @@ def with_gaps() -> PreTrainedTokenizerFast:
 
 
 def config(**changes) -> dict:
-    """config.json of a Llama with grouped queries; its embedding has rows the tokenizer lacks."""
+    """config.json of a Llama with grouped queries; its embedding has rows the tokenizer lacks.
+
+    It has one layer, because each is compiled by itself; tests of layers ask for more.
+    """
     return {
         "architectures": ["LlamaForSequenceClassification"],
         "model_type": "llama",
         "vocab_size": 320,
         "hidden_size": 16,
         "intermediate_size": 32,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 1,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 4,

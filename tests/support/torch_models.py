@@ -56,11 +56,12 @@ LLAMA3_SCALING = {
     "original_max_position_embeddings": 64,  # so that all three of its ranges occur within 160
 }
 
+# One layer, because each is compiled by itself; two where they differ, or tests look at them.
 SHAPE = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 32,
     "intermediate_size": 48,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
@@ -72,8 +73,9 @@ _COMMON = {
     "eos_token_id": None,
     "bos_token_id": None,
 }
+_TWO = {**_COMMON, "num_hidden_layers": 2}
 GEMMA2 = {
-    **_COMMON,
+    **_TWO,
     "head_dim": 12,
     "query_pre_attn_scalar": 6,
     "attn_logit_softcapping": 3.0,
@@ -81,7 +83,7 @@ GEMMA2 = {
 }
 # A layer with a window and one without, whose ropes differ in base and scaling.
 GEMMA3 = {
-    **_COMMON,
+    **_TWO,
     "head_dim": 12,
     "query_pre_attn_scalar": 6,
     "sliding_window": WINDOW,
@@ -100,7 +102,7 @@ YARN = {
     "rope_theta": 5e5,
 }
 OLMO3 = {
-    **_COMMON,
+    **_TWO,
     "head_dim": 12,
     "sliding_window": WINDOW,
     "layer_types": ["sliding_attention", "full_attention"],
@@ -167,14 +169,14 @@ def phi3(**changes) -> Phi3Config:
 
 def gpt_neox(**changes) -> GPTNeoXConfig:
     """Pythia with heads of 12, of which 6 are rotated, and a theta of its own."""
-    shape = {name: size for name, size in _COMMON.items() if name != "num_key_value_heads"}
+    shape = {name: size for name, size in _TWO.items() if name != "num_key_value_heads"}
     shape |= {"hidden_size": 48, "intermediate_size": 80, "layer_norm_eps": 1e-5}
     return GPTNeoXConfig(**{**shape, "rotary_pct": 0.5, "rotary_emb_base": 5000, **changes})
 
 
 def gpt2(**changes) -> GPT2Config:
     """GPT-2 with heads of 12; without `n_inner`, its feed-forward is four times as wide."""
-    sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 256}
+    sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 48, "n_layer": 1, "n_head": 4, "n_positions": 256}
     special = {name: None for name in _COMMON if name.endswith("token_id")}
     return GPT2Config(**{**sizes, **special, "num_labels": 1, **changes})
 
@@ -189,8 +191,8 @@ def qwen3_moe(**changes) -> Qwen3MoeConfig:
 QWEN3_5 = {
     **_COMMON,
     "head_dim": 12,
-    "num_hidden_layers": 4,
-    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+    "num_hidden_layers": 5,  # two periods, which a loop computes, and a layer
+    "layer_types": [*["linear_attention", "full_attention"] * 2, "linear_attention"],
     **{"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 10},
     **{"linear_value_head_dim": 7, "linear_conv_kernel_dim": 4},
     "rope_parameters": {
@@ -202,9 +204,11 @@ QWEN3_5 = {
 # Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
 # not width / heads; a theta that is not the default one.
 LLAMAS = {
-    "mha": lambda: llama(4, 4, 8, tie_word_embeddings=True),
+    "mha": lambda: llama(4, 4, 8, num_hidden_layers=2, tie_word_embeddings=True),
     "gqa": lambda: llama(8, 2, 10, rope={"rope_theta": 50_000.0}, num_hidden_layers=3),
-    "gqa-llama3": lambda: llama(8, 4, 12, rope=LLAMA3_SCALING, tie_word_embeddings=True),
+    "gqa-llama3": lambda: llama(
+        8, 4, 12, rope=LLAMA3_SCALING, num_hidden_layers=2, tie_word_embeddings=True
+    ),
     "mqa-linear": lambda: llama(4, 1, 16, rope={"rope_type": "linear", "factor": 4.0}),
 }
 FAMILIES = {
@@ -218,20 +222,20 @@ FAMILIES = {
     ),
     "qwen2": lambda: Qwen2Config(**_COMMON),
     "qwen2, window": lambda: Qwen2Config(
-        **_COMMON, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1
+        **_TWO, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1
     ),
     "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
-    "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
+    "mistral": lambda: MistralConfig(**_TWO, head_dim=12, sliding_window=WINDOW),
     "phi3": lambda: phi3(rope_parameters=LONGROPE, partial_rotary_factor=0.5),
     "phi3, whole heads": lambda: phi3(sliding_window=None, tie_word_embeddings=True),
     "gpt_neox": lambda: gpt_neox(),
     "gpt_neox, in turn": lambda: gpt_neox(rotary_pct=0.34, use_parallel_residual=False),
     "gpt2": lambda: gpt2(n_inner=80),
     "gpt2, erf": lambda: gpt2(activation_function="gelu", layer_norm_epsilon=1e-6),
-    "olmo2": lambda: Olmo2Config(**_COMMON),
+    "olmo2": lambda: Olmo2Config(**_TWO),
     "olmo3": lambda: Olmo3Config(**OLMO3),
     "smollm3": lambda: SmolLM3Config(
-        **_COMMON, head_dim=12, no_rope_layers=[1, 0], rope_parameters={"rope_theta": 3e4}
+        **_TWO, head_dim=12, no_rope_layers=[1, 0], rope_parameters={"rope_theta": 3e4}
     ),
     "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
     "mixtral": lambda: MixtralConfig(

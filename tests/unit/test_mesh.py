@@ -28,7 +28,8 @@ def test_the_shape_of_the_mesh_leaves_rewards_unchanged(checkpoint, pair_of, nam
 
     def with_heads(heads, kv_heads):
         shape = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "hidden_size": 48}
-        return checkpoint(f"kv{kv_heads}-of-{heads}", intermediate_size=48, **shape)
+        shape |= {"num_hidden_layers": 2, "intermediate_size": 48}
+        return checkpoint(f"kv{kv_heads}-of-{heads}", **shape)
 
     def rewards(*axes):
         scorer = parity.restore(opened, mesh=parity.make_mesh(*axes)).scorer

@@ -12,6 +12,7 @@ from engine import mesh as meshes
 from engine import planning
 from engine.checkpoint.restore import abstract, restore
 from engine.models.config import DecoderConfig, Rope
+from engine.models.encoder_config import EncoderConfig
 from engine.models.heads import HeadConfig
 from engine.planning import DeviceRoom, Model, SweepWork, account, fitting_step
 from engine.scoring.reward_passes import RewardScorer
@@ -123,3 +124,12 @@ def test_the_step_is_halved_until_it_fits(platform, step):
     assert fitting_step(dataclasses.replace(llama, usable=room), LONG) == 128
     assert fitting_step(dataclasses.replace(llama, usable=0), LONG) == planning.LEAST_STEP
     assert fitting_step(llama, dataclasses.replace(LONG, step_size=333)) == 333
+
+
+@pytest.mark.parametrize(("platform", "step"), [("cpu", 256), ("gpu", 2048)])
+def test_a_step_of_an_encoder_is_smaller_on_a_cpu(platform, step):
+    sizes = {"vocab_size": 8, "width": 4, "embedding_width": 4, "ffn_width": 4, "num_layers": 1}
+    heads = {"num_heads": 1, "head_size": 4, "rms_eps": 0.1, "max_positions": 512}
+    config = EncoderConfig(**sizes, **heads)
+    encoder = dataclasses.replace(model_of(platform=platform), config=config)
+    assert fitting_step(encoder, LONG) == step

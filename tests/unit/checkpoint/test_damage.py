@@ -20,7 +20,7 @@ AGAIN = "convert the model again"
 @pytest.fixture
 def folder(checkpoint, tmp_path) -> Path:
     """A checkpoint of its own, to be damaged."""
-    return Path(shutil.copytree(checkpoint(head="mlp", num_hidden_layers=1).path, tmp_path / "own"))
+    return Path(shutil.copytree(checkpoint(head="mlp").path, tmp_path / "own"))
 
 
 def flip(file, byte=-1, bit=0):
@@ -70,10 +70,10 @@ def test_the_description_of_a_parameter_cannot_change_what_is_read(folder):
 
 
 def test_every_model_that_shares_a_decoder_is_verified(checkpoint, tmp_path):
-    shallow = checkpoint("shallow", num_hidden_layers=2, head_seed=1)
+    shallow = checkpoint("shallow", head_seed=1)
     damaged = Path(shutil.copytree(shallow.path, tmp_path / "shallow"))
     flip(damaged / "params/readout/readout.norm/0")
-    (group,) = sharing_groups([checkpoint(), Checkpoint.open(damaged)])
+    (group,) = sharing_groups([checkpoint(num_hidden_layers=2), Checkpoint.open(damaged)])
     with pytest.raises(AssayError, match=f"^{damaged}/params/readout: damaged checkpoint"):
         restore(group, build_mesh(), jnp.dtype("float32"))
 

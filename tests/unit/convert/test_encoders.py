@@ -10,9 +10,22 @@ from tests.support import encoders, folders
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    """A BERT as transformers saves it."""
-    return encoders.save(encoders.build("bert"), "bert", tmp_path_factory.mktemp("bert") / "hf")
+def saved(tmp_path_factory):
+    """Name -> a family's model as transformers saves it, made once."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("encoder") / "hf"
+            encoders.save(encoders.build(name), name, made[name])
+        return made[name]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def bert(saved):
+    return saved("bert")
 
 
 def copied(folder, to, **config):
@@ -39,6 +52,7 @@ def refusal(folder) -> str:
         ("bert", {"hidden_act": "mish"}, "hidden_act='mish'"),
         ("bert", {"is_decoder": True}, "is_decoder=True"),
         ("bert", {"some_new_attribute": 1}, "some_new_attribute"),
+        ("bert", {"sentence_transformers": {"activation_fn": "torch.Tanh"}}, "torch.Tanh"),
         ("bert", {"num_attention_heads": 5}, "5 heads"),
         ("deberta-v3", {"conv_kernel_size": 3}, "conv_kernel_size=3"),
         ("deberta-v3", {"relative_attention": False}, "relative_attention=False"),
@@ -49,9 +63,8 @@ def refusal(folder) -> str:
         ("modernbert", {"layer_types": ["full_attention"]}, "layer_types"),
     ],
 )
-def test_an_encoder_that_is_not_implemented_is_refused_by_name(tmp_path, name, change, said):
-    folder = encoders.save(encoders.build(name), name, tmp_path / "hf", **change)
-    assert said in refusal(folder)
+def test_an_encoder_that_is_not_implemented_is_refused_by_name(saved, tmp_path, name, change, said):
+    assert said in refusal(copied(saved(name), tmp_path / "hf", **change))
 
 
 def test_an_unknown_encoder_is_refused_with_the_families_that_are_read(bert, tmp_path):
@@ -95,9 +108,8 @@ def test_several_rows_need_to_know_which_is_the_reward(tmp_path):
         ("roberta", "<s> w h a t Ġ i s </s> </s>", "</s>", None),
     ],
 )
-def test_prompt_and_reply_are_the_tokenizers_pair(tmp_path, name, prefix, suffix, separator):
-    folder = encoders.save(encoders.build(name), name, tmp_path / "hf")
-    checkpoint = folders.convert(folder, tmp_path / "checkpoint")
+def test_prompt_and_reply_are_the_tokenizers_pair(saved, tmp_path, name, prefix, suffix, separator):
+    checkpoint = folders.convert(saved(name), tmp_path / "checkpoint")
     around, tokens = (
         checkpoint.template.split("what is"),
         checkpoint.tokenizer.convert_ids_to_tokens,
@@ -131,8 +143,8 @@ def test_old_names_of_norms_and_buffers_are_read(bert, tmp_path):
     assert first.card.checkpoint_hash == second.card.checkpoint_hash
 
 
-def test_the_pooler_that_a_roberta_does_not_read_is_left_out_in_one_line(tmp_path):
-    folder, said = encoders.save(encoders.build("roberta"), "roberta", tmp_path / "hf"), []
+def test_the_pooler_that_a_roberta_does_not_read_is_left_out_in_one_line(saved, tmp_path):
+    folder, said = copied(saved("roberta"), tmp_path / "hf"), []
     first = folders.convert(folder, tmp_path / "first")
     tensors = load_file(folder / "model.safetensors")
     further = {kind: tensors[f"classifier.dense.{kind}"] + 1 for kind in ("weight", "bias")}
@@ -143,7 +155,23 @@ def test_the_pooler_that_a_roberta_does_not_read_is_left_out_in_one_line(tmp_pat
     assert [line for line in said if "roberta.pooler.dense" in line]
 
 
-def test_an_attribute_of_published_distilberts_is_read(tmp_path):
-    name = "distilbert"
-    folder = encoders.save(encoders.build(name), name, tmp_path / "hf", tie_weights_=True)
-    assert folders.convert(folder, tmp_path / "checkpoint").card.decoder.num_layers == 3
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tie_weights_": True},  # of published DistilBERTs
+        {"sbert_ce_default_activation_function": IDENTITY},
+        {"sentence_transformers": {"activation_fn": IDENTITY, "version": "5.1.0"}},
+    ],
+)
+def test_attributes_of_published_encoders_are_read(saved, tmp_path, change):
+    folder = copied(saved("distilbert"), tmp_path / "hf", **change)
+    assert folders.convert(folder, tmp_path / "checkpoint").card.decoder.num_layers == 2
+
+
+@pytest.mark.parametrize("bos", ["none", "single"])
+def test_a_bos_policy_that_an_encoder_cannot_have_is_refused(bert, tmp_path, bos):
+    with pytest.raises(AssayError, match=f"bos='{bos}' of an encoder"):
+        folders.convert(bert, tmp_path / "checkpoint", bos=bos)

@@ -36,21 +36,22 @@ def passes(checkpoint):
 
 @pytest.mark.slow
 def test_products_of_a_step_in_bfloat16_are_float32_on_a_cpu(checkpoint, monkeypatch):
-    text, rewards = passes(checkpoint())
+    model = checkpoint(num_hidden_layers=3)
+    text, rewards = passes(model)
     products = re.findall(r"stablehlo\.dot_general .*: \((.*)\) -> tensor<(.*)>", text)
     assert len(products) >= 9
     assert all(result.endswith("xf32") for _, result in products), products
 
     made = restoring._abstract
     monkeypatch.setattr(restoring, "_abstract", lambda *args, platform: made(*args, platform="gpu"))
-    plain, expected = passes(checkpoint())
+    plain, expected = passes(model)
     assert re.search(r"dot_general .* -> tensor<.*xbf16>", plain)
     scale = np.std(expected)
     np.testing.assert_allclose(rewards, expected, atol=0.02 * scale)
 
 
 def test_every_pass_runs_in_bfloat16_where_the_model_is_split(checkpoint):
-    one = checkpoint(num_hidden_layers=1)
+    one = checkpoint()
     scorer, prompt = scorer_of(one, model=2), one.template.split(PROMPT)
     rewards = scorer.rewards(scorer.prefill(prompt), token_candidates(prompt, TOKENS))
     plain = scorer.plain_rewards([[*prompt.prefix, t, *prompt.suffix] for t in TOKENS])
@@ -88,7 +89,7 @@ def test_no_program_that_places_a_layer_waits_for_other_devices(
         return call
 
     monkeypatch.setattr(restoring, "_place", recorded)
-    checkpoint = checkpoint(num_key_value_heads=kv_heads, num_hidden_layers=1)
+    checkpoint = checkpoint(num_key_value_heads=kv_heads)
     restoring.restore([checkpoint], build_mesh(model), jnp.dtype("float32"))
     assert len(programs) > 4
     together = r"all-gather|all-reduce|all-to-all|collective|reduce-scatter|send|recv"

@@ -177,7 +177,7 @@ def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, ch
 
 @pytest.mark.slow
 def test_a_search_killed_between_two_directions_loses_neither(checkpoint, tmp_path, monkeypatch):
-    kind = {"models": [checkpoint()], "direction": "both", "steps": 3}
+    kind = {"models": [checkpoint()], "direction": "both", "restarts": 1, "steps": 3}
     search(tmp_path / "whole", **kind)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         killed_after(patch, Result, "write", 1)  # the result of "max" is there

@@ -24,7 +24,7 @@ def heads(checkpoint):
         "urm": "LlamaForSequenceClassificationWithNormal_Weights",
     }
     made = {
-        slug: checkpoint(slug, head=slug, head_seed=7, architectures=(name,))
+        slug: checkpoint(slug, head=slug, head_seed=7, num_hidden_layers=2, architectures=(name,))
         for slug, name in custom.items()
     }
-    return {"tiny": checkpoint(), **made}
+    return {"tiny": checkpoint(num_hidden_layers=2), **made}

@@ -24,7 +24,7 @@ KILLED_AT = [
 def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
     run, other_run, checkpoint, trims, monkeypatch, kind, owner, name, calls
 ):
-    both = [checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)]
+    both = [checkpoint(num_hidden_layers=2), checkpoint("shallow", head_seed=1)]
     models, settings = {
         "ids": (both, {}),
         "text": ([trims], {"mode": "text"}),

@@ -19,7 +19,7 @@ from tests.support.sweeps import ONE, SETTINGS, Run
 
 ROOT = Path(__file__).resolve().parents[3]
 # Wide enough for matmuls whose last bits depend on the number of rows.
-WIDE = {"hidden_size": 192, "intermediate_size": 320, "head_dim": 48}
+WIDE = {"num_hidden_layers": 2, "hidden_size": 192, "intermediate_size": 320, "head_dim": 48}
 REPLIES = ["love", "war and peace", "", "the truth", "a"]
 REPLIES += [f"{'love ' * (i % 4)}{i}" for i in range(42)]  # 47 replies of up to 13 tokens
 

@@ -22,8 +22,8 @@ RESULT = result()
 def family(checkpoint):
     """Two models that read one decoder, at two depths, and one that does not."""
     return [
-        checkpoint(),
-        checkpoint("shallow", num_hidden_layers=2, head_seed=1),
+        checkpoint(num_hidden_layers=2),
+        checkpoint("shallow", head_seed=1),
         checkpoint("stranger", seed=3),
     ]
 

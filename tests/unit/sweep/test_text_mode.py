@@ -1,7 +1,6 @@
 """Tokens and replies as texts: what each is scored as, once, and in which part."""
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,17 +41,6 @@ def test_a_token_has_the_reward_of_its_text_by_the_plain_pass(run, checkpoint, s
     sample = range(0, SIZE, 23)
     expected = plain_rewards(model, conversations(model)[::23])
     np.testing.assert_allclose(rewards(run, slug)[sample], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_tokens_that_survive_their_text_have_one_reward_in_both_modes(run, other_run, trims):
-    run.sweep([trims], ONE, mode="text")
-    other_run.sweep([trims], ONE, mode="ids")
-    [path] = (run.folder / "vocab").iterdir()
-    same = pl.read_parquet(path)["round_trip"].to_numpy() == "same"
-    by_text, by_id = rewards(run, "trims"), rewards(other_run, "trims")
-    assert 100 < same.sum() < SIZE
-    np.testing.assert_allclose(by_text[same], by_id[same], rtol=1e-5, atol=1e-6)
-    assert not np.isclose(by_text[~same], by_id[~same], rtol=1e-5).any()
 
 
 # Once each

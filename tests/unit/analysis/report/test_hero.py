@@ -6,14 +6,13 @@ import pytest
 import analysis
 from analysis.chapters import framing
 from analysis.report import hero
-from analysis.settings import AnalyzeSettings
 from analysis.study import compute
 
 WORDS = [f" {one}{two}{three}" for one in "abcdefgh" for two in "aeiou" for three in "nrstl"]
 
 
 @pytest.fixture
-def told(make_run):
+def told(make_run, settings):
     """The finding of models by the sign of their rewards under "worst", beside "greatest"."""
 
     def of(*signs):
@@ -25,7 +24,7 @@ def told(make_run):
             scores[f"m{at}", "greatest"] = rewards
             scores[f"m{at}", "worst"] = sign * rewards + 0.2 * noise
         path = make_run({"v": WORDS}, {f"m{at}": "v" for at in range(len(signs))}, scores)
-        study = compute(analysis.load(path), {}, AnalyzeSettings(), [framing.ANALYSIS])
+        study = compute(analysis.load(path), {}, settings, [framing.ANALYSIS])
         return hero.story(study)
 
     return of
