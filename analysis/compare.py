@@ -1,7 +1,7 @@
 """Two models compared: what changed between two runs, token by token, with a verdict.
 
 before, after = analysis.load("runs/step-1000"), analysis.load("runs/step-2000")
-analysis.diff(before, after, "reports/diff").verdict.said
+analysis.diff(before, after, "reports/diff").verdict.summary
 """
 
 import itertools

@@ -94,7 +94,7 @@ def compare(
         totals = (f"{total:,.1f}" for total in np.sum(seconds, 0))
         rows.append((name, *totals, *spread(ratios, "{:.2f}x")))
     print(f"\n{chosen.positions} positions; transformers in batches of {batch}\n{aligned(rows)}")
-    ours, other = (np.concatenate(each) for each in rewards.values())
+    ours, other = (np.concatenate(parts) for parts in rewards.values())
     difference, deviation = float(np.abs(ours - other).max()), float(other.std())
     print(f"largest difference of rewards {difference:.1e}, standard deviation {deviation:.2g}")
     return difference <= _TOLERANCE * deviation

@@ -135,9 +135,9 @@ class RewardModel:
             return self._tokens(self._scorer, ["reward"], prompt, mode, pooling)
         frames = []
         with progress(len(prompt), "prompts", what=self.slug) as bar:
-            for one in several:
-                swept = self._tokens(self._scorer, ["reward"], one, mode, pooling)
-                frames.append(swept.select(pl.lit(one).alias("prompt"), pl.all()))
+            for text in several:
+                swept = self._tokens(self._scorer, ["reward"], text, mode, pooling)
+                frames.append(swept.select(pl.lit(text).alias("prompt"), pl.all()))
                 bar.update()
         return pl.concat(frames)
 

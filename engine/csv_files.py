@@ -67,11 +67,11 @@ def read_csv(data: bytes) -> pl.DataFrame:
             elif len(row) == len(names):
                 rows.append(row)
             else:
-                where = f"row {len(rows) + 1}: number of cells {len(row)}"
-                raise AssayError(f"{where}; the header has {len(names)}")
+                place = f"row {len(rows) + 1}: number of cells {len(row)}"
+                raise AssayError(f"{place}; the header has {len(names)}")
     except csv.Error as error:
-        where = "the header" if names is None else f"row {len(rows) + 1}"
-        raise AssayError(f"{where} is not CSV ({error}); {_ALLOWED}") from error
+        place = "the header" if names is None else f"row {len(rows) + 1}"
+        raise AssayError(f"{place} is not CSV ({error}); {_ALLOWED}") from error
     names = names or []
     if twice := [name for name in names if names.count(name) > 1]:
         raise AssayError(f"two columns {twice[0]!r}; allowed: one of each name")

@@ -66,7 +66,7 @@ def diff(given: command.Given) -> command.CommandResult:
     verdict, page, left_out = comparing.compared(
         given, paths, target, listed, inputs.probes_of(given, listed), limits, settings
     )
-    last = f"{page}: {'; '.join(filter(None, [verdict.said, left_out]))}"
+    last = f"{page}: {'; '.join(filter(None, [verdict.summary, left_out]))}"
     return command.CommandResult(
         "\n".join([*verdicts.terminal_lines(verdict), last]),
         lambda: json.loads(storage.read(target / "verdict.json")),

@@ -26,7 +26,7 @@ def search(given: command.Given) -> command.CommandResult:
     with command.run_lock("search", run, wait=given.wait):
         results = search_sequences(models, prompts, run, settings, mesh, **how)
     facts = [dataclasses.asdict(result) for result in results]
-    return command.CommandResult(searching.said(run, results), lambda: {"found": facts})
+    return command.CommandResult(searching.last_line(run, results), lambda: {"found": facts})
 
 
 COMMAND = command.Command(

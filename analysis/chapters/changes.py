@@ -57,7 +57,7 @@ def changes_between(
         make = partial(measured.noise_floors, run, noise)
         yield table("noise_floors", make=make, file=False)
         if pairs:
-            all_pairs = judged(replies(run, pairs), every=True)
+            all_pairs = judged(replies(run, pairs), all_rejected=True)
             yield table(
                 "changes_margins", make=partial(calibrated, run, pairs, all_pairs), file=False
             )

@@ -29,29 +29,29 @@ _NAMES = {
 }
 
 
-def over_steps(every: Steps) -> list[Analysis]:
+def over_steps(training: Steps) -> list[Analysis]:
     """The chapters of the steps of one training."""
 
     def tables(study: Study) -> Iterator[Table]:
-        yield table(measured.STEPS.name, make=lambda: every.table)
-        yield table(measured.TURNS.name, make=lambda: every.turns)
-        yield table(measured.WORDS.name, make=every.trajectories)
-        yield table(measured.SERIES.name, make=lambda: every.series)
+        yield table(measured.STEPS.name, make=lambda: training.table)
+        yield table(measured.TURNS.name, make=lambda: training.turns)
+        yield table(measured.WORDS.name, make=training.trajectories)
+        yield table(measured.SERIES.name, make=lambda: training.series)
 
     def moved(study: Study) -> Iterator[Block]:
-        stem, noise = "steps_words", float(every.noise.max())
+        stem, noise = "steps_words", float(training.noise.max())
         caption = (
             f"Percentiles of {measured.SHOWN} words at every step: half of them moved furthest "
             "between two steps, half from the first to the last. Bands are the noise of the "
             "self-check. A token that is searched is violet; its name shows at its points."
         )
-        words = (study.tables[measured.WORDS.name], every.shown(measured.SHOWN))
+        words = (study.tables[measured.WORDS.name], training.shown(measured.SHOWN))
         draw = partial(trajectories, *words, noise, f"#search-{stem}")
         yield Picture(stem, caption, draw, "Show other tokens that begin with")
-        yield from measured.TURNS.rows(every.turns.head(study.settings.top), unfolded=True)
-        yield from measured.STEPS.rows(every.table, unfolded=True)
+        yield from measured.TURNS.rows(training.turns.head(study.settings.top), unfolded=True)
+        yield from measured.STEPS.rows(training.table, unfolded=True)
 
-    shams = every.series.filter(of=SHAM)["value"].abs().max()
+    shams = training.series.filter(of=SHAM)["value"].abs().max()
     noise = float(shams) if isinstance(shams, float) else 0.0
     first = Analysis(
         id="steps",
@@ -59,14 +59,14 @@ def over_steps(every: Steps) -> list[Analysis]:
         lead="Which words rose and fell while the model was trained?",
         make=tables,
         parts=(moved,),
-        told=(lambda study: _told(every),),
-        described=lambda study: headline(every),
+        told=(lambda study: _told(training),),
+        described=lambda study: headline(training),
         caveats=lambda study: _CAVEATS,
     )
     return [
         first,
         _section(
-            every,
+            training,
             "tau",
             ("How much the ranking changed", "Agreement of steps"),
             "How alike do two steps rank the same tokens?",
@@ -77,7 +77,7 @@ def over_steps(every: Steps) -> list[Analysis]:
             panel="",
         ),
         _section(
-            every,
+            training,
             "kinds",
             ("Kinds of words over the steps", "Kinds of words"),
             "Where do words of a kind stand at each step?",
@@ -88,7 +88,7 @@ def over_steps(every: Steps) -> list[Analysis]:
             marks=(0.5,),
         ),
         _section(
-            every,
+            training,
             "pairs",
             ("Pairs over the steps", "Pairs"),
             "How well does each step judge the pairs, how sure is it, and does length help?",
@@ -100,7 +100,7 @@ def over_steps(every: Steps) -> list[Analysis]:
             apart="y",
         ),
         _section(
-            every,
+            training,
             EDIT,
             ("What style buys over the steps", "Style"),
             "How much do edits that leave what a reply says change its reward?",
@@ -111,7 +111,7 @@ def over_steps(every: Steps) -> list[Analysis]:
             marks=(-noise, noise),
         ),
         _section(
-            every,
+            training,
             "behind",
             ("Tokens behind replies over the steps", "Behind replies"),
             "Which tokens raise replies when they stand at the end?",
@@ -125,9 +125,9 @@ def over_steps(every: Steps) -> list[Analysis]:
 
 
 def _section(
-    every: Steps,
+    training: Steps,
     of: str,
-    named: tuple[str, str],
+    heading: tuple[str, str],
     lead: str,
     caption: str,
     axis: str,
@@ -136,23 +136,23 @@ def _section(
 ) -> Analysis:
     """A section of one chart, of rows of `SERIES`: those furthest from 0, or kinds from the first.
 
-    `named` is its title and label, `why` says why there is none; `keys` are of `charts.lines`.
+    `heading` is its title and label, `why` says why there is none; `keys` are of `charts.lines`.
     """
 
     def drawn(study: Study) -> Iterator[Block]:
-        rows, size = every.series.filter(of=of).drop_nulls("value"), pl.col("value")
+        rows, size = training.series.filter(of=of).drop_nulls("value"), pl.col("value")
         if of == "kinds":
             size -= size.first().over("what")
         most = rows.with_columns(size=size.abs()).group_by("what", maintain_order=True)
         most = most.agg(pl.col("size").max()).sort("size", descending=True, maintain_order=True)
         shown = rows.filter(pl.col("what").is_in(most["what"].head(_LINES).implode()))
-        named_ = pl.col("what").replace(_NAMES).map_elements(display.plain, pl.String)
-        shown = required(shown, why).with_columns(model=pl.lit(study.models[0]), what=named_)
+        names = pl.col("what").replace(_NAMES).map_elements(display.plain, pl.String)
+        shown = required(shown, why).with_columns(model=pl.lit(study.models[0]), what=names)
         chosen = {"panel": "what", "line": "what", "form": "fixed", "band": _BAND} | keys
         draw = partial(lines, shown, study.names, ("step", axis), x="step", y="value", **chosen)
         yield Picture(f"steps_{of}", caption, draw)
 
-    title, label = named
+    title, label = heading
     return Analysis(
         id=f"steps-{of}", title=title, label=label, lead=lead, make=_no_tables, parts=(drawn,)
     )
@@ -162,44 +162,45 @@ def _no_tables(study: Study) -> list[Table]:
     return []
 
 
-def headline(every: Steps) -> str:
+def headline(training: Steps) -> str:
     """What the steps say in one sentence."""
-    first, last = every.steps[0].step, every.steps[-1].step
+    first, last = training.steps[0].step, training.steps[-1].step
     if first == last:
         return f"Step {first} is scored; what moved is known from the next step on."
-    settled = f"since step {every.settled} no word moved by more than the noise"
-    if every.turns.is_empty():
+    settled = f"since step {training.settled} no word moved by more than the noise"
+    if training.turns.is_empty():
         return f"{settled[0].upper()}{settled[1:]}."
-    turn = every.turns.row(0, named=True)
+    turn = training.turns.row(0, named=True)
     did, move = ("rose", "rise") if turn["after"] > turn["before"] else ("fell", "fall")
     text = (
         f"Between steps {turn['previous']} and {turn['step']} “{display.plain(turn['word'])}” "
         f"{did} from the {_place(turn['before'])} to the {_place(turn['after'])} percentile, while "
         f"95 % of random tokens moved by less than {100 * turn['controls']:.0f} points"
     )
-    if (since := every.since(turn)) < turn["previous"]:
+    if (since := training.since(turn)) < turn["previous"]:
         text += f"; its {move} began at step {since}"
-    return f"{text}; {settled}." if every.settled < last else f"{text}."
+    return f"{text}; {settled}." if training.settled < last else f"{text}."
 
 
-def lede(every: Steps, source: str, question: str) -> str:
+def lede(training: Steps, source: str, question: str) -> str:
     """What the page is of."""
-    first, last = every.steps[0].step, every.steps[-1].step
-    whole, steps = every.table.filter(scored="vocabulary").height, count(len(every.steps), "step")
-    scored = f"Each scored all {len(every.tokens):,} tokens of the vocabulary"
-    if whole < len(every.steps):
+    first, last = training.steps[0].step, training.steps[-1].step
+    whole = training.table.filter(scored="vocabulary").height
+    steps = count(len(training.steps), "step")
+    scored = f"Each scored all {len(training.tokens):,} tokens of the vocabulary"
+    if whole < len(training.steps):
         scored = (
-            f"{count(whole, 'step')} scored all {len(every.tokens):,} tokens, the others a panel"
+            f"{count(whole, 'step')} scored all {len(training.tokens):,} tokens, the others a panel"
         )
     return (
         f"{steps} of {source}, from {first} to {last}, asked “{question}” {scored}. Percentiles "
-        f"are among {len(every.controls):,} random tokens, the same at every step."
+        f"are among {len(training.controls):,} random tokens, the same at every step."
     )
 
 
-def _told(every: Steps) -> Iterator[Finding]:
-    if not every.turns.is_empty() or every.settled < every.steps[-1].step:
-        yield Finding(text=headline(every), picture="steps_words")
+def _told(training: Steps) -> Iterator[Finding]:
+    if not training.turns.is_empty() or training.settled < training.steps[-1].step:
+        yield Finding(text=headline(training), picture="steps_words")
 
 
 def _place(share: float) -> str:

@@ -26,9 +26,9 @@ def trajectories(table: pl.DataFrame, words: pl.DataFrame, noise: float, box: st
     wide = table.with_columns(shares).pivot(
         "step", index=["token_id", "token"], values="percentile"
     )
-    named = wide.join(words.select("token_id", "word"), on="token_id", how="left")
-    texts = [look.token(token.strip() or token) for token in named["token"]]
-    kept = named.select(
+    joined = wide.join(words.select("token_id", "word"), on="token_id", how="left")
+    texts = [look.token(token.strip() or token) for token in joined["token"]]
+    kept = joined.select(
         "token_id", pl.Series("token", texts), pl.col("word").is_not_null().alias("shown"), *steps
     ).with_columns(pl.col(steps).round(1))
     drawn = [look.token(token) for token in words["token"].str.strip_chars()]

@@ -144,12 +144,12 @@ def replies(run: Run, name: str, models: Sequence[str] | None = None) -> pl.Data
     )
 
 
-def pairs(scored: pl.DataFrame, every: bool = False) -> pl.DataFrame:
+def pairs(scored: pl.DataFrame, all_rejected: bool = False) -> pl.DataFrame:
     """The pairs among `replies`: one row per model and row of the file.
 
     Of a row with several replies of a side, that is its lowest chosen against its highest rejected
-    one. With `every`, rows with one chosen reply have a pair for each rejected one, and rows with
-    several have none: which of their replies are compared then does not depend on the model.
+    one. With `all_rejected`, rows with one chosen reply have a pair for each rejected one, and rows
+    with several have none: which of their replies are compared then does not depend on the model.
 
     Returns:
       model, row, id, prompt, chosen, rejected (texts), characters_chosen, characters_rejected,
@@ -162,7 +162,7 @@ def pairs(scored: pl.DataFrame, every: bool = False) -> pl.DataFrame:
     rejected = scored.filter(side="rejected").with_columns(
         highest=(reward == high).sum().over(keys)
     )
-    if every:
+    if all_rejected:
         chosen = chosen.filter(pl.len().over(keys) == 1)
     else:
         chosen = chosen.filter(reward == low).group_by(keys, maintain_order=True).head(1)

@@ -125,10 +125,10 @@ class Step:
         """Columns of `STEPS` of pairs: value, and ends of its interval; empty without pairs."""
         if self.replies is None:
             return {}
-        judged, every = pairs(self.replies), pairs(self.replies, every=True)
+        judged, all_pairs = pairs(self.replies), pairs(self.replies, all_rejected=True)
         numbers = accuracies("", judged).filter(label=ALL).row(0, named=True)
-        length = lengths("", self.replies, every).row(0, named=True)
-        margins, prompts = every["margin"].to_numpy(), dense_numbers(every["prompt"])
+        length = lengths("", self.replies, all_pairs).row(0, named=True)
+        margins, prompts = all_pairs["margin"].to_numpy(), dense_numbers(all_pairs["prompt"])
         found = {
             "accuracy": [numbers[key] for key in ("accuracy", "ci_low", "ci_high")],
             "margin": [numbers["margin"]],
@@ -185,8 +185,8 @@ def panel(whole: Step, options: Options) -> list[int]:
     listed = listed[np.random.default_rng(0).permutation(len(listed))]
     turn = pl.int_range(pl.len()).over("list", "words")
     in_turn = listed.sort(turn, maintain_order=True)["token_id"].to_numpy()
-    every = np.concatenate([order[:CONTROLS], *extremes, common, in_turn, order])
-    return sorted([*dict.fromkeys(every.tolist())][:PANEL])
+    candidates = np.concatenate([order[:CONTROLS], *extremes, common, in_turn, order])
+    return sorted([*dict.fromkeys(candidates.tolist())][:PANEL])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -199,9 +199,9 @@ class Steps:
     def __post_init__(self) -> None:
         for step in self.steps:
             known = step.scores.select("token_id", other="token")
-            both = self.tokens.join(known, on="token_id", validate="1:1")
-            there = np.isin(self.tokens["token_id"].to_numpy()[self.controls], known["token_id"])
-            if not there.all() or not both.filter(pl.col("token") != pl.col("other")).is_empty():
+            joined = self.tokens.join(known, on="token_id", validate="1:1")
+            scored = np.isin(self.tokens["token_id"].to_numpy()[self.controls], known["token_id"])
+            if not scored.all() or not joined.filter(pl.col("token") != pl.col("other")).is_empty():
                 raise AssayError(
                     f"step {step.step}: other tokens than the steps before; allowed: steps of one "
                     "training, with one tokenizer"
@@ -232,8 +232,8 @@ class Steps:
     def percentiles(self) -> Array:
         """Share of the controls with a lower reward, of `tokens` at each step [S, N]."""
         sides = np.sort(self.rewards[:, self.controls], axis=1)
-        each = [ranks.percentiles_among(*pair) for pair in zip(sides, self.rewards, strict=True)]
-        return np.where(np.isnan(self.rewards), math.nan, each)
+        shares = [ranks.percentiles_among(*pair) for pair in zip(sides, self.rewards, strict=True)]
+        return np.where(np.isnan(self.rewards), math.nan, shares)
 
     @cached_property
     def words(self) -> pl.DataFrame:
@@ -268,11 +268,11 @@ class Steps:
         """Kendall's τ with the step before and with the last, and 95 % intervals, of each step."""
         orders = [Order.of(row) for row in self.rewards[:, self.controls]]
         stems, found = stem_numbers(self.tokens["token"].gather(self.controls)), []
-        for at, one in enumerate(orders):
-            others = {"tau_previous": at - 1, "tau_last": len(orders) - 1}
-            each = {name: orders[other] for name, other in others.items() if other not in (at, -1)}
-            taus = {name: tau_of(one.ranking, other.ranking) for name, other in each.items()}
-            taken = {n: pair_interval(one, each[n], stems, tau, tests=1) for n, tau in taus.items()}
+        for at, order in enumerate(orders):
+            places = {"tau_previous": at - 1, "tau_last": len(orders) - 1}
+            others = {name: orders[i] for name, i in places.items() if i not in (at, -1)}
+            taus = {name: tau_of(order.ranking, other.ranking) for name, other in others.items()}
+            taken = {n: pair_interval(order, others[n], stems, t, tests=1) for n, t in taus.items()}
             found.append({name: estimate[:3] for name, estimate in taken.items()})
         return found
 
@@ -330,15 +330,15 @@ class Steps:
         for at, (shift, before) in enumerate(zip(self.shifts, self.before, strict=True), 1):
             controls = self.moved[at][before]
             after, further = self.of_words[at], shift - controls
-            named = {"previous": numbers[before], "after": after, "controls": controls}
-            named["before"] = np.take_along_axis(self.of_words, before[None], axis=0)[0]
-            found = self.words.with_columns(**named, further=further, rate=further / (at - before))
+            cells = {"previous": numbers[before], "after": after, "controls": controls}
+            cells["before"] = np.take_along_axis(self.of_words, before[None], axis=0)[0]
+            found = self.words.with_columns(**cells, further=further, rate=further / (at - before))
             found = found.filter(further > 0)
             rates.append(found["rate"])
             frames.append(TURNS.frame(found, step=self.steps[at].step))
-        every = pl.concat(frames).with_columns(rate=pl.concat(rates))
+        moves = pl.concat(frames).with_columns(rate=pl.concat(rates))
         order = ("rate", "step", "token_id")
-        return every.sort(order, descending=[True, False, False]).drop("rate")
+        return moves.sort(order, descending=[True, False, False]).drop("rate")
 
     @cached_property
     def turns(self) -> pl.DataFrame:
@@ -367,8 +367,8 @@ class Steps:
         by = np.where(gone, -1.0, np.abs(self.of_words[-1] - self.of_words[0]))
         whole = self.words.with_columns(by=by).sort("by", "token_id", descending=[True, False])
         columns = ("token_id", "token", "word")
-        both = [self.turns.head(count // 2).select(columns), whole.select(columns)]
-        return pl.concat(both).unique("word", keep="first", maintain_order=True).head(count)
+        halves = [self.turns.head(count // 2).select(columns), whole.select(columns)]
+        return pl.concat(halves).unique("word", keep="first", maintain_order=True).head(count)
 
     def trajectories(self) -> pl.DataFrame:
         """The table `WORDS`: tokens of the panel behind the last step, by step and id."""
@@ -386,8 +386,8 @@ class Steps:
     @cached_property
     def kinds(self) -> pl.DataFrame:
         """Tokens of each kind of words that every step scored."""
-        every = self.tokens.filter(pl.Series(~np.isnan(self.rewards).any(axis=0)))
-        return self.steps[0].kinds(every, self.options)
+        scored = self.tokens.filter(pl.Series(~np.isnan(self.rewards).any(axis=0)))
+        return self.steps[0].kinds(scored, self.options)
 
     @cached_property
     def series(self) -> pl.DataFrame:
@@ -399,8 +399,8 @@ class Steps:
             if kind["stem"].n_unique() >= changes.LEAST_STEMS
         ]
         for step, taus, shares in zip(self.steps, self.taus, self.percentiles, strict=True):
-            for of, each in (("tau", taus), ("pairs", step.of_pairs)):
-                found = ((of, name, *numbers, None, None)[:5] for name, numbers in each.items())
+            for of, columns in (("tau", taus), ("pairs", step.of_pairs)):
+                found = ((of, name, *numbers, None, None)[:5] for name, numbers in columns.items())
                 rows += [(step.step, *cells) for cells in found]
             for name, at in kinds:
                 rows.append((step.step, "kinds", name, *np.quantile(shares[at], (0.5, 0.25, 0.75))))
@@ -417,26 +417,26 @@ class Steps:
         """The limits that are `asked` of a step against the one before: `changes.CHECKS`."""
         sides = {BEFORE: max(at - 1, 0), AFTER: at}
         rows, prompt = self.rewards[[*sides.values()]], self.steps[at].prompt
-        both = rows[:, ~np.isnan(rows).any(axis=0)]
+        shared = rows[:, ~np.isnan(rows).any(axis=0)]
         if "kept" in asked:
-            limits.check_ends(prompt, both.shape[1])
-        size = min(limits.ends, both.shape[1])
-        kept = [ranks.end_overlap(both[0], both[1], size, top) / size for top in (True, False)]
+            limits.check_ends(prompt, shared.shape[1])
+        size = min(limits.ends, shared.shape[1])
+        kept = [ranks.end_overlap(shared[0], shared[1], size, top) / size for top in (True, False)]
         tau = self.table["tau_previous"][at] if at else 1.0
         columns = ("prompt", "of", "kendall", "top_kept", "bottom_kept")
         summary = pl.DataFrame([(prompt, changes.CHANGE, tau, *kept)], columns, orient="row")
         ids, places = self.tokens["token_id"].to_numpy(), self.percentiles[[*sides.values()]]
-        each = {side: self.steps[place] for side, place in sides.items()}
-        judged = [(side, pairs(s.replies)) for side, s in each.items() if s.replies is not None]
-        edits = [(side, step.probes) for side, step in each.items() if step.probes is not None]
-        named = [
+        steps = {side: self.steps[place] for side, place in sides.items()}
+        judged = [(side, pairs(s.replies)) for side, s in steps.items() if s.replies is not None]
+        edits = [(side, step.probes) for side, step in steps.items() if step.probes is not None]
+        stacked = [
             pl.concat(t.with_columns(model=pl.lit(side)) for side, t in tables)
             if len(tables) == 2
             else None
             for tables in (judged, edits)
         ]
         shifts = changes.shifts_of_kinds(self.kinds, [(prompt, ids, places[0], places[1])])
-        made = changes.checks(summary, shifts, [], limits, named[0], "", named[1])
+        made = changes.checks(summary, shifts, [], limits, stacked[0], "", stacked[1])
         begin = tuple(start for name in asked for start in _CHECKS.get(name, ()))
         return made.filter(pl.Series([check.startswith(begin) for check in made["check"]]))
 
@@ -452,7 +452,7 @@ class Steps:
         kinds = self.series.filter(of="kinds", step=step.step).select("what", "value").rows()
         edits, behind = step.probes, step.appended
         numbers = ("accuracy", "margin", "log_loss", "temperature", "longer")
-        said = {
+        line = {
             **{"step": step.step, "model": step.model, "prompt": step.prompt},
             **{key: row[key] for key in ("scored", "tokens", "tau_previous", "tau_last", "noise")},
             "moved": turn[0] if turn else None,
@@ -463,4 +463,4 @@ class Steps:
             "appended": None if behind is None else behind["token"].head(LISTED).to_list(),
             "limits": checks.drop("prompt", "noise").fill_nan(None).to_dicts(),
         }
-        return {key: None if value != value else value for key, value in said.items()}
+        return {key: None if value != value else value for key, value in line.items()}

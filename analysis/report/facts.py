@@ -54,7 +54,7 @@ def of_conversations(folder: str, name: str, models: Sequence[str]) -> list[Mapp
     """
     run = load(storage.path_of(folder), finished_only=True)
     scored = pairs.replies(run, name)
-    judged, all_pairs = pairs.pairs(scored), pairs.pairs(scored, every=True)
+    judged, all_pairs = pairs.pairs(scored), pairs.pairs(scored, all_rejected=True)
     margins = calibrated(run, name, all_pairs).fill_nan(None)
     between = pairs.between(name, judged).select("model_a", "model_b", "alike").rows()
     judged = judged.filter(pl.col("model").is_in(list(models)))
@@ -114,7 +114,7 @@ def write_replies(run: str, name: str, models: Sequence[str]) -> list[str]:
         table = table.with_columns(pairs.label_values(scored, label).alias(name_here))
     path = storage.path_of(run) / schema.CONVERSATIONS_DIR / name / REPLIES
     storage.write_atomic(path, table.write_csv().encode())
-    own = pairs.pairs(scored, every=True).filter(pl.col("model").is_in(list(models)))
+    own = pairs.pairs(scored, all_rejected=True).filter(pl.col("model").is_in(list(models)))
     margins = calibrated(loaded, name, own).iter_rows(named=True)
     return [*_lines(name, pairs.pairs(scored), models), *map(in_a_line, margins)]
 

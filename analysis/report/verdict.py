@@ -65,7 +65,7 @@ class Verdict:
         return "FAIL" if self.failed else "PASS"
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """How many limits hold, in words."""
         of = self.checks.height
         return (
@@ -119,7 +119,7 @@ def files(verdict: Verdict) -> dict[str, str]:
     """
     content = {
         "verdict": verdict.word.lower(),
-        "said": verdict.said,
+        "said": verdict.summary,
         **verdict.sources,
         "differs_in": verdict.differs_in or None,
         "limits": [
@@ -174,14 +174,14 @@ def terminal_lines(verdict: Verdict) -> list[str]:
     parts += [[*verdict.margins]] * bool(verdict.margins)
     body = [line for part in parts for line in ("", *part)]
     differs = [f"differs in: {verdict.differs_in}"] * bool(verdict.differs_in)
-    return [f"{verdict.word}: {verdict.said}", *differs, *body, ""]
+    return [f"{verdict.word}: {verdict.summary}", *differs, *body, ""]
 
 
 def _markdown(verdict: Verdict) -> str:
     limits, more = shortened(verdict)
     sources = verdict.sources
     lines = [
-        f"**{verdict.word}**: {verdict.said}",
+        f"**{verdict.word}**: {verdict.summary}",
         "",
         *(f"- {side}: {_plain(str(source['source']))}" for side, source in sources.items()),
         *[f"- differs in: {_plain(verdict.differs_in)}"] * bool(verdict.differs_in),

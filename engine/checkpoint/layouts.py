@@ -382,9 +382,9 @@ def rule_keys(rule: Rule, config: NetworkConfig) -> list[str]:
     """Names of a rule's tensors: one per layer, one per layer and expert, or one in all."""
     layers = layers_of(rule, config) if "{l}" in rule.key else [0]
     keys = [rule.key.replace("{l}", str(layer)) for layer in layers]
-    named = [key for one in keys for key in expert_keys(one, config)]
+    names = [name for key in keys for name in expert_keys(key, config)]
     lacks_first = config.pre_norms and not config.shares_prefix and rule.key == NOT_FIRST
-    return named[lacks_first:]
+    return names[lacks_first:]
 
 
 def layers_of(rule: Rule, config: NetworkConfig) -> list[int]:

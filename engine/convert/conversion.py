@@ -90,8 +90,8 @@ def convert_model(
     """
     refuse_existing(destination)
     conversion = understand(source, **how)
-    for said in conversion.head_plan.notes:
-        note(said)
+    for text in conversion.head_plan.notes:
+        note(text)
     blocks = [*conversion.blocks().items()]
     with (
         Writer(destination, conversion.decoder, conversion.head_plan.config) as writer,

@@ -84,7 +84,7 @@ def decoder_config(hf: Json) -> DecoderConfig:
     family = _family(hf)
     if problems := list(hf_keys.problems(hf, family.fixed, family.read, family.names)):
         raise AssayError("config.json: " + "; also ".join(problems))
-    for name in family.named:
+    for name in family.required:
         if name not in hf:
             raise AssayError(f"config.json: no {name}; allowed: a number, or null for none")
 

@@ -93,12 +93,12 @@ def encoder_config(hf: Json, model_type: str) -> EncoderConfig:
 
 def activation(hf: Json, name: str, default: str = "gelu") -> str:
     """The activation that an attribute names; raises AssayError for any other."""
-    named = hf.get(name, default)
-    if named not in _ACTIVATIONS:
+    value = hf.get(name, default)
+    if value not in _ACTIVATIONS:
         raise AssayError(
-            f"config.json: {name}={short(named)}; allowed: {', '.join(map(repr, _ACTIVATIONS))}"
+            f"config.json: {name}={short(value)}; allowed: {', '.join(map(repr, _ACTIVATIONS))}"
         )
-    return _ACTIVATIONS[named]
+    return _ACTIVATIONS[value]
 
 
 def _bert(hf: Json) -> Fields:
@@ -139,8 +139,8 @@ def _deberta(hf: Json) -> Fields:
 
 
 def _modernbert(hf: Json) -> Fields:
-    layers, every = range(integer(hf, "num_hidden_layers")), "global_attn_every_n_layers"
-    kinds, period = hf.get("layer_types"), max(integer(hf, every, 3), 1)
+    layers, key = range(integer(hf, "num_hidden_layers")), "global_attn_every_n_layers"
+    kinds, period = hf.get("layer_types"), max(integer(hf, key, 3), 1)
     slides = [layer % period > 0 for layer in layers]
     if kinds is not None:
         slides = [kind == "sliding_attention" for kind in kinds]

@@ -93,7 +93,7 @@ class Family:
     read: frozenset[str] = frozenset()  # attributes that `fields` reads
     fields: Callable[[Json], Fields] = lambda hf: {}  # those of DecoderConfig that the family sets
     # Attributes that must be present, even if null: libraries disagree on what absence means.
-    named: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     head_size: int | None = None  # without head_dim; None: hidden_size // num_attention_heads
     # Name of an attribute that all families share -> the name in this family's files.
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -282,7 +282,7 @@ FAMILIES = {
         fixed=_SILU | _NO_BIAS,
         read=frozenset({"sliding_window", "layer_types"}),
         fields=lambda hf: _window(hf, lambda layer: True),
-        named=("sliding_window",),
+        required=("sliding_window",),
     ),
     "qwen2": Family(
         fixed=_SILU, read=_WINDOW, fields=lambda hf: {"qkv_bias": True, **_qwen_window(hf)}
@@ -343,7 +343,7 @@ FAMILIES = {
             "experts_renormalised": True,
             **_window(hf, lambda layer: True),
         },
-        named=("sliding_window",),
+        required=("sliding_window",),
         theta=1_000_000.0,
     ),
     "qwen3_moe": Family(
@@ -369,7 +369,7 @@ FAMILIES = {
             | {"sliding_window", "sliding_window_size", "layer_types"}
         ),
         fields=_gemma2,
-        named=("sliding_window", "attn_logit_softcapping"),
+        required=("sliding_window", "attn_logit_softcapping"),
         head_size=256,
         tied=True,
     ),

@@ -220,14 +220,14 @@ class Decoder(nnx.Module):
         """The residual stream after the layers [start, stop), and what is kept of them."""
         period, kept = len(self.stacks), list[Part]()
 
-        def one(number: int, x: Residual, later: Index = 0) -> tuple[Residual, Any]:
+        def run_layer(number: int, x: Residual, later: Index = 0) -> tuple[Residual, Any]:
             x, row = layer(self._at(number, later), x)
             return x, keep(at_read(x), row) if keep else ()
 
         def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
             (later, x), trees = carry, []
             for number in looped[:period]:
-                x, tree = one(number, x, later)
+                x, tree = run_layer(number, x, later)
                 trees.append(tree)
             return (later + 1, x), trees
 
@@ -237,7 +237,7 @@ class Decoder(nnx.Module):
             kept += [(looped[n::period], tree) for n, tree in enumerate(trees)]
             start = looped.stop
         for number in range(start, stop):
-            x, tree = one(number, x)
+            x, tree = run_layer(number, x)
             kept.append(_alone(number, tree))
         return x, kept
 

@@ -82,9 +82,9 @@ def steps(rule: Rule) -> Result:
         state = state + jnp.einsum("Cnh,Cnv->Cnhv", at.k, update)
         return state, (jnp.einsum("Cnhv,Cnh->Cnv", state, at.q), update)
 
-    by_position = jax.tree.map(lambda each: each.swapaxes(0, 1), rule)
+    by_position = jax.tree.map(lambda array: array.swapaxes(0, 1), rule)
     _, results = jax.lax.scan(step, _no_state(rule), by_position)
-    outputs, updates = (each.swapaxes(0, 1) for each in results)
+    outputs, updates = (array.swapaxes(0, 1) for array in results)
     return outputs, updates
 
 
@@ -109,8 +109,8 @@ def chunks(rule: Rule) -> Result:
 
     _, results = jax.lax.scan(step, _no_state(rule), jax.tree.map(cut, rule))
     outputs, updates = (
-        each.swapaxes(0, 1).reshape(rows, count * CHUNK, *each.shape[3:])[:, :positions]
-        for each in results
+        array.swapaxes(0, 1).reshape(rows, count * CHUNK, *array.shape[3:])[:, :positions]
+        for array in results
     )
     return outputs, updates
 

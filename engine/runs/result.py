@@ -204,7 +204,7 @@ class Result:
         return self.run / self.path
 
     @property
-    def where(self) -> str:
+    def name(self) -> str:
         """Name of this result in messages."""
         of = f" of {self.items}" if self.items and self.prompt else ""
         return f"{self.model} × {self.prompt or self.items}{of} in {self.run}"
@@ -290,8 +290,8 @@ class Result:
     def save(self) -> None:
         """Writes `result.json`."""
         self.parts = dict(sorted(self.parts.items()))
-        said = {k: v for k, v in to_json(self, skip=("run", "model")).items()}
-        storage.write_atomic(self.folder / schema.RESULT, sealed(said, schema.VERSION))
+        content = {k: v for k, v in to_json(self, skip=("run", "model")).items()}
+        storage.write_atomic(self.folder / schema.RESULT, sealed(content, schema.VERSION))
 
     def write(self, name: str, frame: pl.DataFrame, way: Json, seconds: float) -> None:
         """Writes a part, computed in this way, and then the record that vouches for it."""
@@ -339,7 +339,7 @@ class Result:
                     refuse(
                         frame,
                         ~finite,
-                        f"{self.where}: {column}s that are not finite, {key.replace('_', ' ')}s",
+                        f"{self.name}: {column}s that are not finite, {key.replace('_', ' ')}s",
                     )
         return frame
 

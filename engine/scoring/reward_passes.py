@@ -287,7 +287,7 @@ def self_check(
 ) -> SelfCheck:
     """Compares written numbers [columns, sampled] with those of the plain pass.
 
-    `where` and `sample`, the ids of the rows, are for the message; `dtype` and what is `compared`
+    `what` and `sample`, the ids of the rows, are for the message; `dtype` and what is `compared`
     decide the tolerance: of a mixture of experts the row with the median difference, else the one
     with the largest.
 

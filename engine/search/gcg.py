@@ -81,14 +81,14 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Program
     ) -> tuple[State, Array, Array]:
         shape = (settings.every, *state.best.shape)
 
-        def one(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
+        def one_step(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
             state, rewards, ids = carry
             ranked = step(params, inputs, state)
             state = keep(state, ranked, jnp.ones(ranked[1].shape, bool))
             return state, rewards.at[i].set(state.best_rewards), ids.at[i].set(state.best)
 
         traced = jnp.zeros(shape[:2]), jnp.zeros(shape, jnp.int32)
-        return jax.lax.fori_loop(0, count, one, (state, *traced))
+        return jax.lax.fori_loop(0, count, one_step, (state, *traced))
 
     place = meshes.sharding(mesh, "")
     first, second, whole = (

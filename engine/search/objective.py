@@ -281,7 +281,7 @@ def score_candidates(
 
     shared = params, inputs, written
     scored = meshes.in_blocks(of_block, mesh, shared, (attempt, *blocks))
-    means = scored.reshape(attempts, -1)[:, layout.where]
+    means = scored.reshape(attempts, -1)[:, layout.slot]
     rewards = inputs.signs[:, None] * means
     return jnp.where(jnp.isfinite(rewards), rewards, BROKEN)
 
@@ -299,7 +299,7 @@ class Packing:
     first: np.ndarray  # [B, U], the first place of that candidate that is computed
     reply: np.ndarray  # [B, U], index of the candidate within its row, 0 to Y - 1
     read: np.ndarray  # [B, Y], reward positions
-    where: np.ndarray  # [C], index in [B · Y] of each candidate's reward
+    slot: np.ndarray  # [C], index in [B · Y] of each candidate's reward
 
 
 def pack(first: Sequence[int], positions: int, block: int = 1) -> Packing:
@@ -328,7 +328,7 @@ def pack(first: Sequence[int], positions: int, block: int = 1) -> Packing:
         first=begin[candidate],
         reply=reply,
         read=stops - 1,
-        where=slot,
+        slot=slot,
     )
 
 

@@ -343,7 +343,7 @@ def check_last_step(
     last = steps.row(-1, named=True)
     ids = [[*p.prefix, *last["token_ids"], *p.suffix] for p in objective.prompts]
     texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
-    read_at = [len(one) - 1 for one in ids] + [objective.pooling.position(row) for row in texts]
+    read_at = [len(row) - 1 for row in ids] + [objective.pooling.position(row) for row in texts]
     plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
     written, step = np.array([[last["reward"]]], np.float32), np.array([last["step"]])
     dtype, what = objective.settings.dtype, f"self-check of {path}"

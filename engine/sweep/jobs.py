@@ -57,7 +57,7 @@ def identity_of(
 ) -> Identity:
     """The identity of a model's result: its checkpoint, ids around the reply, and settings.
 
-    `said` replaces settings that depend on the model, such as `mode=auto`.
+    `resolved` replaces settings that depend on the model, such as `mode=auto`.
     """
     chosen = settings_identity(settings)
     if isinstance(settings, SearchSettings):

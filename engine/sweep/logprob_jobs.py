@@ -117,10 +117,10 @@ def conversation_replies(
     """
     conversations, variables = schema.conversations(table)
     names, plain = conversation_names(table), form == "pretrained"
-    where = (conversations, variables, names)
-    unread = [] if plain else unread_keys(checkpoint.template, *where)
+    columns = (conversations, variables, names)
+    unread = [] if plain else unread_keys(checkpoint.template, *columns)
     replies = []
-    for (*turns, reply), own, name in zip(*where, strict=True):
+    for (*turns, reply), own, name in zip(*columns, strict=True):
         with prefixed(name):
             unsaid = [*turns, reply, own] if plain else [reply]  # what the form leaves unsaid
             keys = {key for turn in unsaid for key, value in turn.items() if value}
@@ -230,10 +230,10 @@ class Pair:
             checkpoint.expect(LANGUAGE)
         other_tokenizer = len({c.card.tokenizer_hash for c in checkpoints}) > 1
         if other_tokenizer:
-            named = [c.tokenizer.convert_ids_to_tokens(c.token_ids) for c in checkpoints]
+            vocabularies = [c.tokenizer.convert_ids_to_tokens(c.token_ids) for c in checkpoints]
             tokens = [
                 dict(zip(c.token_ids, t, strict=True))
-                for c, t in zip(checkpoints, named, strict=True)
+                for c, t in zip(checkpoints, vocabularies, strict=True)
             ]
             self._expect_same("vocabulary", *tokens)
         if isinstance(listed, pl.DataFrame):

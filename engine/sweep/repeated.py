@@ -56,8 +56,8 @@ def repeat_rewards(
                 <= most
             }
             if fitting:
-                where = ([checkpoint], fitting, run, settings, mesh)
-                computed += sweep_rewards(*where, on_outcomes=on_outcomes, items=items)
+                arguments = ([checkpoint], fitting, run, settings, mesh)
+                computed += sweep_rewards(*arguments, on_outcomes=on_outcomes, items=items)
     return computed
 
 

@@ -74,8 +74,8 @@ def sweep_rewards(
         left = len(job.rows) - len(scores)
         on_rewards(job.model, job.prompt, scores.with_columns(token=token), left)
 
-    where = (folder, jobs, load or partial(load_scorer, settings, mesh), settings, mesh)
-    return loop.run(*where, on_numbers=tell, on_outcomes=on_outcomes, tables=tables)
+    arguments = (folder, jobs, load or partial(load_scorer, settings, mesh), settings, mesh)
+    return loop.run(*arguments, on_numbers=tell, on_outcomes=on_outcomes, tables=tables)
 
 
 def _say_text(jobs: Sequence[RowsJob]) -> None:

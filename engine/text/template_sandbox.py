@@ -200,12 +200,12 @@ def _render(
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
     compiled = _compiled(template)
     for messages in conversations:
-        said = [message[key] for message in messages for key in message if key != "role"]
-        given = "".join(map(str, said))  # before a template changes them
+        contents = [message[key] for message in messages for key in message if key != "role"]
+        given = "".join(map(str, contents))  # before a template changes them
         texts.append(compiled.render(messages=messages, **variables))
         if (added := len(texts[-1]) - len(given)) > LONGEST_TEXT:
-            said = f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"
-            raise jinja2.TemplateError(said)
+            reason = f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"
+            raise jinja2.TemplateError(reason)
         if any("\ud800" <= character <= "\udfff" for character in {*texts[-1]} - {*given}):
             raise jinja2.TemplateError("it adds lone surrogates; allowed: Unicode text")
     return texts

@@ -132,8 +132,8 @@ def compared(
     if listed is not None:
         check_rendering([model for sweep in sweeps.values() for model in sweep.models], listed)
         for of, run in runs.items():
-            for each in lists:
-                _check_judged(run, sides[of], each)
+            for conversations in lists:
+                _check_judged(run, sides[of], conversations)
     if not sweeps:  # said of what was found to be runs
         _refuse_settings_of_sweeps(given)
     prompts = matching(sides[BEFORE], sides[AFTER], compared)
@@ -173,7 +173,7 @@ def compared(
 def _sweeps(
     given: command.Given, paths: Mapping[str, epath.Path], compared: Sequence[str]
 ) -> dict[str, NeededSweep]:
-    """The sweeps of the sides that are checkpoints; `named` are the prompts that are compared."""
+    """The sweeps of the sides that are checkpoints; `compared` are the prompts to compare."""
     swept = {of: str(path) for of, path in paths.items() if is_model(str(path))}
     if not swept:
         return {}
@@ -189,9 +189,9 @@ def _sweeps(
             raise AssayError(
                 f"--{of}_model={given[f'{of}_model'].value!r}; allowed: {model.card.slug}"
             )
-        where = scoring.settings(SweepSettings, given.config, [model])
+        settings, mesh = scoring.settings(SweepSettings, given.config, [model])
         folder = storage.path_of(given.run) / of
-        sweeps[of] = NeededSweep([model], prompts, str(folder), *where)
+        sweeps[of] = NeededSweep([model], prompts, str(folder), settings, mesh)
     return sweeps
 
 
@@ -231,8 +231,8 @@ def _sweep(
             sweep_rewards(*sweep, scoring.show_extremes)
             for listed in lists if sweep is not again else ():
                 plain = dataclasses.replace(sweep.settings, lens=False)
-                where = (sweep.models, None, sweep.run, plain, sweep.mesh)
-                sweep_rewards(*where, on_outcomes=outcomes.extend, items=listed[:3])
+                arguments = (sweep.models, None, sweep.run, plain, sweep.mesh)
+                sweep_rewards(*arguments, on_outcomes=outcomes.extend, items=listed[:3])
     scoring.show_first_rows(outcomes)
 
 

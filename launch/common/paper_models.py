@@ -40,12 +40,12 @@ def score(
     settings, mesh = scoring.settings(SweepSettings, config, [model])
     if model.card.pad_token_id is None:
         settings = dataclasses.replace(settings, pooling="last")
-    where = (str(root / "run"), settings, mesh)
-    sweep_rewards([model], prompts, *where, scoring.show_extremes)
+    arguments = (str(root / "run"), settings, mesh)
+    sweep_rewards([model], prompts, *arguments, scoring.show_extremes)
     if items is not None:
         word_prompts = {_ITEMS: ELO[_ITEMS]}
         sweep_rewards(
-            [model], word_prompts, *where, on_outcomes=scoring.show_first_rows, items=items
+            [model], word_prompts, *arguments, on_outcomes=scoring.show_first_rows, items=items
         )
 
 

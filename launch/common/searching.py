@@ -23,7 +23,7 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSe
     return SearchSettings.of(**chosen), mesh
 
 
-def said(run: str, results: Sequence[SearchResult]) -> str:
+def last_line(run: str, results: Sequence[SearchResult]) -> str:
     """The last line of a search: the new sequences with their rewards and certificates."""
     new = [result for result in results if result.new]
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""

@@ -60,9 +60,9 @@ def _events(out: str) -> Tracker:
     writer = EventFileWriter(str(Path(out) / "events"))
 
     def write(record: Mapping[str, Any]) -> None:
-        said = [scalar_pb(*item) for item in numbers(record).items()]
-        said += [text_pb(*item) for item in words(record).items()]
-        for summary in said:
+        summaries = [scalar_pb(*item) for item in numbers(record).items()]
+        summaries += [text_pb(*item) for item in words(record).items()]
+        for summary in summaries:
             writer.add_event(Event(wall_time=time.time(), step=record["step"], summary=summary))
         writer.flush()
 

@@ -85,17 +85,17 @@ class Watch:
     def found(self) -> dict[int, Path]:
         """Step -> the folder that the trainer saved, ascending, of steps that are not done."""
         names = ((_FOLDER.fullmatch(path.name), path) for path in self.source.iterdir())
-        each = {int(match[1] or match[2]): path for match, path in names if match}
+        folders = {int(match[1] or match[2]): path for match, path in names if match}
         return {
-            step: each[step]
-            for step in sorted(each)
-            if each[step] not in self.left_out and not self.is_done(step)
+            step: folders[step]
+            for step in sorted(folders)
+            if folders[step] not in self.left_out and not self.is_done(step)
         }
 
     def is_done(self, step: int) -> bool:
         """Whether the runs of a step hold all that is asked."""
         done = _complete(self.place(step)) | _complete(self.place(step, "behind"))
-        keys = [f"/{schema.CONVERSATIONS_DIR}/{each.name}/" for each in self.lists]
+        keys = [f"/{schema.CONVERSATIONS_DIR}/{listed.name}/" for listed in self.lists]
         keys += [f"/prompt={prompt}/" for prompt in (self.prompt[0], *self.behind)]
         return all(any(key in f"/{path}/" for path in done) for key in keys)
 
@@ -155,11 +155,11 @@ class Watch:
         self.check_tokens(model)
         settings, mesh = scoring.settings(SweepSettings, self.given.config, [model])
         run = str(self.place(step))
-        where = (run, settings, mesh)
+        arguments = (run, settings, mesh)
         prompts = dict([self.prompt])
         chosen = self.chosen(step, model)
         with command.run_lock("watch", run):
-            sweep_rewards([model], prompts, *where, chosen=chosen)
+            sweep_rewards([model], prompts, *arguments, chosen=chosen)
             texts = "text" if settings.mode == "auto" else settings.mode
             worded = (run, dataclasses.replace(settings, mode=texts), mesh)
             for listed in self.lists:
@@ -207,22 +207,22 @@ class Watch:
     # Any: what JSON holds.
     def write(self) -> tuple[str, list[dict[str, Any]]]:
         """Writes watch.jsonl and the page; returns what they say, and the lines of watch.jsonl."""
-        every = Steps(steps=[*self.known.values()], options=self.settings.analyze.options)
+        training = Steps(steps=[*self.known.values()], options=self.settings.analyze.options)
         records = [
-            every.record(at, every.checks(at, self.settings.limits, self.asked))
+            training.record(at, training.checks(at, self.settings.limits, self.asked))
             for at in range(len(self.known))
         ]
         lines = "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
         storage.write_atomic(self.out / "watch.jsonl", lines.encode())
         report.write_report(
-            every.steps[-1].run,
+            training.steps[-1].run,
             self.out / "report",
             reporting.metadata(),
             self.settings.analyze,
-            chapters=over_steps(every),
-            lede=lede(every, str(self.source), self.prompt[1]),
+            chapters=over_steps(training),
+            lede=lede(training, str(self.source), self.prompt[1]),
         )
-        return headline(every), records
+        return headline(training), records
 
 
 def watched(given: command.Given) -> command.CommandResult:
@@ -236,11 +236,11 @@ def watched(given: command.Given) -> command.CommandResult:
             _follow(watch)
         if not watch.known:
             raise AssayError(f"{source}: no step is scored; allowed: folders checkpoint-<step>")
-        said, records = watch.write()
+        sentence, records = watch.write()
     page = watch.out / "report" / "index.html"
     failed = {record["step"]: names for record in records if (names := _broken(record))}
     lines = [f"step {step} breaks a limit: {', '.join(names)}" for step, names in failed.items()]
-    text = "\n".join([*lines, said, f"{page}: {counted(len(records), 'step')}"])
+    text = "\n".join([*lines, sentence, f"{page}: {counted(len(records), 'step')}"])
     facts = {"page": str(page), "steps": str(watch.out / "watch.jsonl"), "broken": failed}
     return command.CommandResult(text, lambda: facts, exit_status=int(bool(failed)))
 
@@ -280,7 +280,7 @@ def _opened(given: command.Given, source: str) -> Watch:
         prompt=prompt,
         settings=settings,
         asked=asked,
-        lists=[each for each in (listed, inputs.probes_of(given, listed)) if each is not None],
+        lists=[rows for rows in (listed, inputs.probes_of(given, listed)) if rows is not None],
         behind=after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {},
         tracker=trackers.tracker(given.log, str(out)),
     )
@@ -325,15 +325,15 @@ def _do(watch: Watch, step: int, folder: Path) -> None:
     scored = time.monotonic()
     watch.known.pop(step, None)
     watch.read()
-    said, records = watch.write()
-    record = next(each for each in records if each["step"] == step)
+    sentence, records = watch.write()
+    record = next(line for line in records if line["step"] == step)
     watch.tracker(record)
     numbers = {"τ": record["tau_previous"], "pairs right": record["accuracy"]}
     parts = [f"{name} {value:.3f}" for name, value in numbers.items() if value is not None]
     parts += [f"breaks {', '.join(names)}"] if (names := _broken(record)) else []
     times = f"scored in {scored - began:.1f} s, page in {time.monotonic() - scored:.1f} s"
     say("; ".join([f"step {step}: {record['tokens']:,} tokens", *parts, times]))
-    say(said)
+    say(sentence)
 
 
 def _broken(record: Mapping[str, Any]) -> list[str]:  # Any: what JSON holds

@@ -90,8 +90,8 @@ def _with_columns(checkpoint: Checkpoint, scorer: RewardScorer, objectives: str)
     """A scorer of the same parameters with other columns."""
     dtype = nnx.merge(scorer.graph, scorer.params).decoder.embedding[...].dtype
     card = checkpoint.card
-    where = card.decoder, [card.reward_head], scorer.mesh, dtype
-    graph, _ = abstract(*where, objectives=objectives)
+    arguments = card.decoder, [card.reward_head], scorer.mesh, dtype
+    graph, _ = abstract(*arguments, objectives=objectives)
     return RewardScorer.build(graph, scorer.params, scorer.mesh, step_size=scorer.step_size)
 
 

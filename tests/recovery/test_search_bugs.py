@@ -165,7 +165,7 @@ BUGS = {
     "one position of the parent too few": (laid_out(first=lambda f: f - 1), check_rewards),
     "positions off by one": (laid_out(place=lambda p: p + 1), check_rewards),
     "neighbours in a row seen": (laid_out(reply=lambda r: r * 0), check_rewards),
-    "rewards handed to the wrong candidates": (laid_out(where=lambda w: w[::-1]), check_rewards),
+    "rewards handed to the wrong candidates": (laid_out(slot=lambda w: w[::-1]), check_rewards),
     "the parent not appended": (parent_not_appended, check_rewards),
     "round trips not checked": (round_trip_skipped, check_texts),
 }

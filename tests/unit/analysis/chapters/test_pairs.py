@@ -172,7 +172,7 @@ def test_a_row_of_several_replies_is_its_worst_pair_or_each_pair_of_its_chosen_o
         if len(c) == 1
         for one in r[1:]
     ]
-    assert pairs.pairs(scored, every=True)["margin"].to_list() == each
+    assert pairs.pairs(scored, all_rejected=True)["margin"].to_list() == each
 
 
 def test_pairs_of_one_prompt_count_as_one_observation(judged):
