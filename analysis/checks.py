@@ -57,7 +57,7 @@ def by_layer(result: Result) -> pl.DataFrame:
     """
     layers = scan(result, result.layers).collect()
     other = pl.col(result.layers[-1]) != pl.col("reward")
-    refuse(layers, other, f"{result.name}: the last layer is not the reward of token ids")
+    refuse(layers, other, f"{result.title}: the last layer is not the reward of token ids")
     return layers.drop("reward")
 
 
@@ -70,14 +70,14 @@ def read(result: Result, allow_incomplete: bool) -> tuple[Result, pl.DataFrame] 
     missing = [name for name in result.parts if name not in present]
     if not allow_incomplete and (missing or not result.complete):
         why = f"{missing[0]} is missing" if missing else "the sweep has not finished"
-        raise RunError(f"{result.name} is incomplete: {why} (resume it or allow incomplete)")
+        raise RunError(f"{result.title} is incomplete: {why} (resume it or allow incomplete)")
     kept = dataclasses.replace(result, parts=dict(result.parts))
     kept.forget(missing)
     if not kept.parts:
         return None
     key = next(iter(columns(result)))
     rows = pl.concat(kept.frames()).sort(key)
-    twice = f"{result.name}: duplicate {key.replace('_', ' ')}s"
+    twice = f"{result.title}: duplicate {key.replace('_', ' ')}s"
     refuse(rows, pl.col(key).is_duplicated(), twice)
     return kept, rows
 
@@ -97,20 +97,20 @@ def check_scores(
     if scores["token_id"].equals(ids["token_id"]):
         return
     unknown = scores.join(ids, on="token_id", how="anti")
-    refuse(unknown, pl.lit(True), f"{result.name}: token ids that are not in its vocabulary")
+    refuse(unknown, pl.lit(True), f"{result.title}: token ids that are not in its vocabulary")
     if not allow_incomplete:
         unscored = ids.join(scores, on="token_id", how="anti")
-        refuse(unscored, pl.lit(True), f"{result.name} is incomplete: no score of token ids")
+        refuse(unscored, pl.lit(True), f"{result.title} is incomplete: no score of token ids")
 
 
 def check_items(result: Result, rows: pl.DataFrame, known: dict[str, pl.DataFrame]) -> None:
     """Refuses a result with other items than those `known` of its list, which it adds."""
     items = rows.select("item_id", "item")
-    refuse(items, pl.col("item").is_null(), f"{result.name}: items without a text, ids")
+    refuse(items, pl.col("item").is_null(), f"{result.title}: items without a text, ids")
     first = known.setdefault(str(result.items), items)
     joined = items.join(first, on="item_id", how="inner", validate="1:1")
     differ = pl.col("item") != pl.col("item_right")
-    refuse(joined, differ, f"{result.name}: other items than the rest of its list at ids")
+    refuse(joined, differ, f"{result.title}: other items than the rest of its list at ids")
 
 
 def conversations(folder: RunFolder, result: Result) -> pl.DataFrame:
@@ -124,7 +124,7 @@ def conversations(folder: RunFolder, result: Result) -> pl.DataFrame:
     message = f"{folder.run / path}: duplicate conversations"
     refuse(table, pl.col("conversation_id").is_duplicated(), message)
     unknown = scan(result).collect().join(table, on="conversation_id", how="anti")
-    refuse(unknown, pl.lit(True), f"{result.name}: conversations that are not in its list")
+    refuse(unknown, pl.lit(True), f"{result.title}: conversations that are not in its list")
     return table
 
 
@@ -137,7 +137,7 @@ def shared_conversations(
     for result, other in tables:
         if not other.equals(table):
             raise RunError(
-                f"{result.name}: other rows than {first.name} under the list name "
+                f"{result.title}: other rows than {first.title} under the list name "
                 f"{result.items!r}; allowed: one file under a name (assay score --name)"
             )
     return table

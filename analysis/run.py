@@ -120,7 +120,7 @@ class Run:
         """
         result = self.appended[model, prompt]
         if result.baseline is None:
-            raise RunError(f"{result.name}: not finished; run its command again")
+            raise RunError(f"{result.title}: not finished; run its command again")
         ids, rewards = self._cache.rewards(result, self.same_vocabulary(model))
         return ids, rewards.astype(float) - result.baseline
 
@@ -167,7 +167,7 @@ class Run:
         """
         result = self.results[model, prompt]
         if not result.layers:
-            raise RunError(f"{result.name}: swept without the lens (--config.lens=true)")
+            raise RunError(f"{result.title}: swept without the lens (--config.lens=true)")
         return checks.by_layer(result)
 
     def next_tokens(self, model: str, prompt: str) -> pl.DataFrame:
@@ -375,7 +375,7 @@ def load(
         results.append(kept)
         if "token_id" in rows.columns:
             if kept.model not in contents.vocabularies:
-                raise RunError(f"{kept.name}: {schema.RUN} names no vocabulary of {kept.model}")
+                raise RunError(f"{kept.title}: {schema.RUN} names no vocabulary of {kept.model}")
             holder, path = contents.vocabularies[kept.model]
             if path not in ids:
                 ids[path] = checks.token_ids(holder, path)

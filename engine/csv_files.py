@@ -67,8 +67,8 @@ def read_csv(data: bytes) -> pl.DataFrame:
             elif len(row) == len(names):
                 rows.append(row)
             else:
-                place = f"row {len(rows) + 1}: number of cells {len(row)}"
-                raise AssayError(f"{place}; the header has {len(names)}")
+                problem = f"row {len(rows) + 1}: number of cells {len(row)}"
+                raise AssayError(f"{problem}; the header has {len(names)}")
     except csv.Error as error:
         place = "the header" if names is None else f"row {len(rows) + 1}"
         raise AssayError(f"{place} is not CSV ({error}); {_ALLOWED}") from error

@@ -183,7 +183,7 @@ def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, bloc
     spare = -count % mesh.shape["data"]  # copies of the last block: as many on every device
 
     def on_device(shared: Any, blocks: Any) -> Any:
-        def filled(index: Any, results: Any) -> Any:
+        def compute_block(index: Any, results: Any) -> Any:
             block = jax.tree.map(lambda b: b[index], blocks)
             # A single block is the same in every round, and XLA would compute it outside the loop,
             # or half of it there and again inside.
@@ -199,7 +199,7 @@ def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, bloc
         # The barrier hides the number from the compiler, which would make a loop of one block
         # another program than a loop of several.
         steps = jax.lax.optimization_barrier(jnp.int32(held))
-        return jax.lax.fori_loop(0, steps, filled, results)
+        return jax.lax.fori_loop(0, steps, compute_block, results)
 
     def everywhere(array: jax.Array) -> jax.Array:  # so that nothing around the blocks is split
         return jax.lax.with_sharding_constraint(array, sharding(mesh, ""))

@@ -402,5 +402,5 @@ def _better(old: Result | None, new: Result) -> Result:
     if old is None:
         return new
     if why := old.identity.changes(new.identity):
-        raise RunError(f"{old.name} and {new.run} hold different results: {why}")
+        raise RunError(f"{old.title} and {new.run} hold different results: {why}")
     return new if new.complete and not old.complete else old

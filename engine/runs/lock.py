@@ -60,14 +60,14 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
                 os.rmdir(folder)  # refuses where something was written
 
 
-def recorded(run: epath.Path) -> str:
+def last_holder(run: epath.Path) -> str:
     """Who holds the lock of a run, or held it when it was killed; "" where it has none."""
     return (storage.read_if_there(run / NAME) or b"").decode(errors="replace")
 
 
 def holder_of(run: epath.Path) -> str:
     """Who holds the lock of a run; "" where nobody does."""
-    who = recorded(run)
+    who = last_holder(run)
     if who:
         with contextlib.suppress(OSError), _lock(run).acquire(timeout=0):  # a Timeout: it is held
             return ""
@@ -86,7 +86,7 @@ def _take(lock: filelock.BaseFileLock, run: epath.Path, wait: bool) -> None:
         try:
             lock.acquire(timeout)
         except filelock.Timeout:
-            who = recorded(run) or "another command"
+            who = last_holder(run) or "another command"
             if not wait:
                 message = f"run {run}: in use by {who}; allowed: one command at a time, or --wait"
                 raise AssayError(message) from None

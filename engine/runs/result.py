@@ -204,7 +204,7 @@ class Result:
         return self.run / self.path
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """Name of this result in messages."""
         of = f" of {self.items}" if self.items and self.prompt else ""
         return f"{self.model} × {self.prompt or self.items}{of} in {self.run}"
@@ -339,7 +339,7 @@ class Result:
                     refuse(
                         frame,
                         ~finite,
-                        f"{self.name}: {column}s that are not finite, {key.replace('_', ' ')}s",
+                        f"{self.title}: {column}s that are not finite, {key.replace('_', ' ')}s",
                     )
         return frame
 

@@ -47,12 +47,12 @@ def policy_of(settings: ConvertSettings, published: Published | None) -> Templat
     )
 
 
-def _variables(flag: str) -> dict[str, str]:
+def _variables(text: str) -> dict[str, str]:
     """Name -> text of `name=text,name=text`; a comma ends a text where `name=` is behind it."""
-    pairs = [pair.partition("=") for pair in re.split(r", *(?=[^\W\d]\w*=)", flag)] if flag else []
-    variables = {name: text for name, _, text in pairs}
+    pairs = [pair.partition("=") for pair in re.split(r", *(?=[^\W\d]\w*=)", text)] if text else []
+    variables = {name: value for name, _, value in pairs}
     if len(variables) < len(pairs) or not all(n.isidentifier() and sign for n, sign, _ in pairs):
-        raise AssayError(f"template_vars={flag!r}; allowed: <name>=<text>, each name once")
+        raise AssayError(f"template_vars={text!r}; allowed: <name>=<text>, each name once")
     return variables
 
 

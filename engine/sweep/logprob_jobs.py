@@ -117,10 +117,9 @@ def conversation_replies(
     """
     conversations, variables = schema.conversations(table)
     names, plain = conversation_names(table), form == "pretrained"
-    columns = (conversations, variables, names)
-    unread = [] if plain else unread_keys(checkpoint.template, *columns)
+    unread = [] if plain else unread_keys(checkpoint.template, conversations, variables, names)
     replies = []
-    for (*turns, reply), own, name in zip(*columns, strict=True):
+    for (*turns, reply), own, name in zip(conversations, variables, names, strict=True):
         with prefixed(name):
             unsaid = [*turns, reply, own] if plain else [reply]  # what the form leaves unsaid
             keys = {key for turn in unsaid for key, value in turn.items() if value}

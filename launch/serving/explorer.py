@@ -90,8 +90,7 @@ def _with_columns(checkpoint: Checkpoint, scorer: RewardScorer, objectives: str)
     """A scorer of the same parameters with other columns."""
     dtype = nnx.merge(scorer.graph, scorer.params).decoder.embedding[...].dtype
     card = checkpoint.card
-    arguments = card.decoder, [card.reward_head], scorer.mesh, dtype
-    graph, _ = abstract(*arguments, objectives=objectives)
+    graph, _ = abstract(card.decoder, [card.reward_head], scorer.mesh, dtype, objectives=objectives)
     return RewardScorer.build(graph, scorer.params, scorer.mesh, step_size=scorer.step_size)
 
 
