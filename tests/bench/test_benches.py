@@ -35,9 +35,9 @@ def test_sweep_compares_rewards_with_those_of_transformers(flags, capsys):
 
 @pytest.mark.parametrize("other", ["cached", "paper"])
 def test_other_rewards_end_the_sweep(monkeypatch, other):
-    every, alike = dict.fromkeys(("assay", "cached", "paper"), np.arange(4.0)), np.arange(4) > 0
-    assert sweep.agree(every, alike)
-    assert not sweep.agree({**every, other: np.arange(4.0) + 1e-3}, alike)
+    rewards, alike = dict.fromkeys(("assay", "cached", "paper"), np.arange(4.0)), np.arange(4) > 0
+    assert sweep.agree(rewards, alike)
+    assert not sweep.agree({**rewards, other: np.arange(4.0) + 1e-3}, alike)
     monkeypatch.setattr(sweep, "run", lambda chosen: False)
     with pytest.raises(SystemExit, match="different rewards"):
         sweep.main([])

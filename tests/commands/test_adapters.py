@@ -28,7 +28,7 @@ def test_the_base_that_the_user_names_and_hashes_are_in_the_run(command, pair):
     base = {"source": str(pair / "moved"), "revision": None}
     assert Run(run).record()["models"]["adapter"]["base"] == base
     [result] = Run(run).results().values()
-    assert {len(said) for said in (result.identity.adapter, result.identity.base)} == {64}
+    assert {len(digest) for digest in (result.identity.adapter, result.identity.base)} == {64}
     assert command("verify", f"--run={run}").code == 0
     rescored = command("verify", f"--run={run}", "--rescore=5", f"--checkpoint={pair / 'ck'}")
     assert rescored.code == 0
@@ -45,8 +45,8 @@ def test_a_full_model_and_an_adapter_are_compared_and_a_base_may_stand_beside_it
     assert "--config.base" in command(*flags, "--base=x").refusal()
     sweep = ("sweep", full, f"--run={pair / 'run'}", "--config.base=x")
     assert "--config.base='x'" in command(*sweep).refusal()
-    for named, given in ((f"{pair}/base", [f"--config.base={pair / 'sft'}"]), ("sft", [])):
-        folders.edit_json(pair / "adapter/adapter_config.json", base_model_name_or_path=named)
+    for base, given in ((f"{pair}/base", [f"--config.base={pair / 'sft'}"]), ("sft", [])):
+        folders.edit_json(pair / "adapter/adapter_config.json", base_model_name_or_path=base)
         run = pair / f"run-{len(given)}"
         assert command(*flags, f"--run={run}", *given).code < 2
         [entry] = Run(run / "after").record()["models"].values()

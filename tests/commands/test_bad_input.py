@@ -139,7 +139,7 @@ CASES = {
     "verify --run={run}": {"--rescore=5": "--rescore and --checkpoint"},
 }
 LINES = [
-    (f"{command} {flags}", said) for command, rows in CASES.items() for flags, said in rows.items()
+    (f"{command} {flags}", text) for command, rows in CASES.items() for flags, text in rows.items()
 ]
 
 
@@ -164,10 +164,10 @@ def place(checkpoint, tmp_path):
     return placed
 
 
-@pytest.mark.parametrize(("line", "said"), LINES)
-def test_bad_input_is_one_line_and_nothing_is_written(command, place, tmp_path, line, said):
+@pytest.mark.parametrize(("line", "message"), LINES)
+def test_bad_input_is_one_line_and_nothing_is_written(command, place, tmp_path, line, message):
     name, *flags = shlex.split(place(line))
     before = sorted(tmp_path.rglob("*"))
     refused = command(name, *flags).refusal()
-    assert refused.startswith(f"{name}: ") and place(said) in refused
+    assert refused.startswith(f"{name}: ") and place(message) in refused
     assert sorted(tmp_path.rglob("*")) == before

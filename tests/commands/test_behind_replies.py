@@ -46,10 +46,10 @@ def test_each_text_stands_behind_each_prompt_and_a_second_call_computes_nothing(
 ):
     run = tmp_path / "run"
     flags = [model, f"--run={run}", "--prompt=Why?", "--prompt=How?", "--after=So ", "--after=No "]
-    said = json.loads(command("sweep", *flags, "--json").fine().out[-1])
+    printed = json.loads(command("sweep", *flags, "--json").fine().out[-1])
     assert prompts(run) == sorted(f"{p}?␟{a}" for p in ("Why", "How") for a in ("So ", "No "))
-    assert len(said["results"]) == 4
-    assert all(isinstance(result["baseline"], float) for result in said["results"])
+    assert len(printed["results"]) == 4
+    assert all(isinstance(result["baseline"], float) for result in printed["results"])
     assert "complete already" in command("sweep", *flags).fine().out[-1]
     assert command("verify", f"--run={run}", f"--checkpoint={model}", "--rescore=3").fine()
 

@@ -80,8 +80,8 @@ def test_a_folder_that_gives_no_name_is_told_of_the_slug(command, tmp_path):
 def test_a_tokenizer_far_smaller_than_the_embedding_is_questioned(command, tmp_path):
     source = tiny.write_model(tmp_path / "rm", vocab_size=600)
     done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
-    said = "no candidates"
-    assert done.code == 0 and said in done.err[0]
+    message = "no candidates"
+    assert done.code == 0 and message in done.err[0]
 
 
 def test_a_value_head_beside_an_output_head_is_a_reward_model_in_one_printed_line(

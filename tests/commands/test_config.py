@@ -98,7 +98,7 @@ def test_help_says_what_each_setting_means(name, capsys):
     listed = dict(re.findall(r"^  --config\.([\w.<>]+): (\S.*)$", capsys.readouterr().out, re.M))
     settings = importlib.import_module(f"launch.{name}").COMMAND.settings
     for key, value in settings.defaults().items():
-        inner = [f"{key}.{each}" for each in value] if hasattr(value, "items") else [key]
+        inner = [f"{key}.{field}" for field in value] if hasattr(value, "items") else [key]
         assert f"{key}.<key>" in listed or {*inner} <= {*listed}, key
 
 
@@ -120,6 +120,6 @@ def test_help_says_which_flags_may_be_repeated(capsys):
 def test_with_json_an_error_is_an_object_too(command):
     done = command("verify", "--json", "--run=")
     assert done.code == 2 and len(done.out) == len(done.err) == 1
-    said = json.loads(done.out[0])
-    assert done.err == [f"{said['command']}: {said['error']}"]
+    printed = json.loads(done.out[0])
+    assert done.err == [f"{printed['command']}: {printed['error']}"]
     assert command("verify", "--run=").out == []

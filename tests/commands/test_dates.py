@@ -65,8 +65,8 @@ def test_conversion_fixes_the_date_and_says_so(
 ):
     """Of a Llama the date of its published templates, of a SmolLM3 the day of its release."""
     done = converted(template=template, **changes)
-    said = f"now fixed: '{date}'"
-    assert done.code == 0 and any(said in line for line in done.err)
+    message = f"now fixed: '{date}'"
+    assert done.code == 0 and any(message in line for line in done.err)
     checkpoint = Checkpoint.open(tmp_path / "c")
     assert checkpoint.card.policy.date == date
     assert printed in rendered(checkpoint)
@@ -88,8 +88,8 @@ def test_a_date_may_be_that_of_conversations_with_a_system_turn(converted, tmp_p
 
 
 def test_a_text_that_is_no_date_is_refused_where_it_is_asked_for(converted, tmp_path):
-    said = "date='yesterday'"
-    assert said in converted("--config.date=yesterday", template=TODAY).refusal()
+    message = "date='yesterday'"
+    assert message in converted("--config.date=yesterday", template=TODAY).refusal()
     assert not (tmp_path / "c").exists()
 
 

@@ -21,7 +21,7 @@ def _write(folder, rewards, tokens=None):
 
 
 @pytest.fixture
-def both(tmp_path):
+def places(tmp_path):
     """Two runs of the same model but for noise, and one of another model."""
     rng = np.random.default_rng(0)
     rewards = rng.normal(size=N)
@@ -30,22 +30,22 @@ def both(tmp_path):
 
 
 @pytest.mark.parametrize(("after", "code"), [("same", 0), ("other", 1)])
-def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, code):
+def test_the_exit_status_is_the_verdict(command, places, tmp_path, light, after, code):
     """The limits stand on the terminal as in the file, worst first."""
     report = tmp_path / "report"
-    flags = [f"--before={both['before']}", f"--after={both[after]}", f"--report={report}"]
+    flags = [f"--before={places['before']}", f"--after={places[after]}", f"--report={report}"]
     done = command("diff", *flags, *FAST)
     assert done.code == code, done.err
-    said = "all 4" if code == 0 else "3 of 4"
-    assert done.out[0].startswith(f"{'FAIL' if code else 'PASS'}: {said}")
-    assert done.out[-1].startswith(f"{report}/index.html: {said}")
+    counted = "all 4" if code == 0 else "3 of 4"
+    assert done.out[0].startswith(f"{'FAIL' if code else 'PASS'}: {counted}")
+    assert done.out[-1].startswith(f"{report}/index.html: {counted}")
     shown = [line for line in done.out if line.startswith(("FAILS", "holds"))]
     content = json.loads((report / "verdict.json").read_text(encoding="utf-8"))
     assert [row["ok"] for row in content["limits"]] == [False] * 3 * code + [True] * (4 - 3 * code)
     for row, line in zip(content["limits"], shown, strict=True):
         assert line.startswith("holds") if row["ok"] else row["on"] in line
     page = (report / "index.html").read_text(encoding="utf-8")
-    assert f"<h1><b>{'FAIL' if code else 'PASS'}</b> <span>{said}" in page
+    assert f"<h1><b>{'FAIL' if code else 'PASS'}</b> <span>{counted}" in page
     assert pl.read_csv(report / "tables" / "changes.csv")["of"].to_list() == ["change"]
 
 
@@ -77,18 +77,18 @@ def test_the_sweep_that_measures_the_noise_may_be_shorter(command, checkpoint, t
     assert table.filter(pl.col("of") != "change")["prompt"].to_list() == ["greatest"]
 
 
-def test_pairs_are_a_limit(command, both, source, tmp_path, light):
+def test_pairs_are_a_limit(command, places, source, tmp_path, light):
     """Of two runs that hold the list; `after` judges one pair of two as people did."""
     rows = [{"prompt": "a", "chosen": "b", "rejected": "c", "kind": kind} for kind in "xy"]
     path = source("".join(f"{json.dumps(row)}\n" for row in rows), "own.jsonl")
     listed = read_pairs(path)
-    flags = [f"--before={both['before']}", f"--after={both['same']}", f"--items={path}", *FAST]
+    flags = [f"--before={places['before']}", f"--after={places['same']}", f"--items={path}", *FAST]
     flags += [f"--report={tmp_path / 'report'}"]
     done = command("diff", *flags)
     assert "--before: m " in done.err[-1] and "'own'" in done.err[-1]
     rewards = {"before": [1.0, 0.0, 1.0, 0.0], "same": [1.0, 0.0, 0.0, 0.0]}
     for side, values in rewards.items():
-        runs.add_conversations(both[side], "own", listed.table, {"m": values})
+        runs.add_conversations(places[side], "own", listed.table, {"m": values})
     assert command("diff", *flags).code == 0
     done = command("diff", *flags, "--config.limits.accuracy=0.75")
     assert done.code == 1
@@ -103,16 +103,16 @@ def test_pairs_are_a_limit(command, both, source, tmp_path, light):
 
 
 @pytest.fixture
-def inputs(both, checkpoint, tmp_path):
+def inputs(places, checkpoint, tmp_path):
     """Runs and checkpoints that fit one another, and what does not fit."""
-    _of_checkpoint(both["other"], "another", "float32")
+    _of_checkpoint(places["other"], "another", "float32")
     model, language = checkpoint("diffed", seed=3), checkpoint("lm", head="lm")
     source = tiny.write_model(tmp_path / "hf")
     tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
     tokens = list(model.tokens.values())
     rewards = np.random.default_rng(2).normal(size=len(tokens))
     return {
-        **both,
+        **places,
         "tmp": tmp_path,
         "short": _write(tmp_path / "short", [1.0, 2.0], ["a", "b"]),
         "model": model.path,
@@ -149,8 +149,8 @@ SWEPT = ["--run={tmp}/runs", "--config.prompts=greatest"]
     ],
 )
 def test_nothing_is_swept_or_written_before_every_input_is_checked(command, inputs, flags, message):
-    named = ["--report={tmp}/report", *flags]
-    done = command("diff", *(flag.format(**inputs) for flag in named), *FAST)
+    arguments = ["--report={tmp}/report", *flags]
+    done = command("diff", *(flag.format(**inputs) for flag in arguments), *FAST)
     assert message.format(**inputs) in done.refusal()
     assert not (inputs["tmp"] / "runs").exists()
     assert not (inputs["tmp"] / "report").exists()
@@ -170,11 +170,11 @@ def test_two_runs_of_one_model_are_compared_and_the_settings_that_differ_are_nam
     flags = [f"--before={before}", f"--after={after}", f"--report={report}", *FAST]
     done = command("diff", *flags)
     assert done.code in (0, 1), done.err
-    said = "bos=template/none, date=template/01 Dec 2024, pooling=last/first_pad"
-    assert done.out[1] == f"differs in: {said}"
-    assert f"differs in: {said}<" in (report / "index.html").read_text(encoding="utf-8")
+    differences = "bos=template/none, date=template/01 Dec 2024, pooling=last/first_pad"
+    assert done.out[1] == f"differs in: {differences}"
+    assert f"differs in: {differences}<" in (report / "index.html").read_text(encoding="utf-8")
     content = json.loads((report / "verdict.json").read_text(encoding="utf-8"))
-    assert content["differs_in"] == said
+    assert content["differs_in"] == differences
     [tau] = [limit for limit in content["limits"] if limit["on"] == "Kendall’s τ"]
     assert -1 <= tau["low"] <= tau["value"] <= tau["high"] <= 1
 

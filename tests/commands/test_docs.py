@@ -86,10 +86,10 @@ def _config_keys(command: str) -> set[str]:
 
 def _check_flags(command: str, words: list[str], known: set[str]) -> None:
     for word in words:
-        if named := re.match(r"--config\.([\w.]+)", word):
-            assert named[1] in _config_keys(command), f"{command} {word}"
-        elif named := re.match(r"--(\w+)", word):
-            assert named[1] in known, f"{command} {word}"
+        if setting := re.match(r"--config\.([\w.]+)", word):
+            assert setting[1] in _config_keys(command), f"{command} {word}"
+        elif flag := re.match(r"--(\w+)", word):
+            assert flag[1] in known, f"{command} {word}"
 
 
 def _has_spec(module: str) -> bool:
@@ -122,8 +122,8 @@ def test_commands_and_flags_of_a_page_exist(page, flags, capsys):
                     source = Path(spec.origin).read_text()
                     if "from bench.common import" in source:  # flags of several benches
                         source += (ROOT / "bench/common.py").read_text()
-                    for named in re.findall(r"--(\w+)", " ".join(rest)):
-                        assert re.search(rf'"(--)?{named}"', source), words
+                    for flag in re.findall(r"--(\w+)", " ".join(rest)):
+                        assert re.search(rf'"(--)?{flag}"', source), words
             case ["make", *targets]:
                 for target in targets:
                     known = "=" in target or re.search(rf"^{target}:", makefile, re.MULTILINE)
@@ -159,8 +159,8 @@ def sources():
 def test_files_modules_settings_and_identifiers_of_a_page_exist(page, sources):
     settings = {key for command in COMMANDS for key in _config_keys(command)}
     for span in _spans(page):
-        if named := re.match(r"--config\.([\w.]+)", span):
-            assert named[1] in settings, span
+        if setting := re.match(r"--config\.([\w.]+)", span):
+            assert setting[1] in settings, span
         if _PATH.fullmatch(span):
             assert (ROOT / span).exists(), span
         if _MODULE.fullmatch(span):

@@ -75,7 +75,7 @@ def test_tokens_behind_a_reply_start_are_scored_by_their_ids(checkpoint):
 
 
 @pytest.mark.parametrize(
-    ("command", "flags", "said"),
+    ("command", "flags", "message"),
     [
         (search, [], "is an encoder"),
         (sweep, ["--config.lens"], "is an encoder"),
@@ -84,12 +84,12 @@ def test_tokens_behind_a_reply_start_are_scored_by_their_ids(checkpoint):
     ],
 )
 def test_what_an_encoder_has_not_is_refused_and_nothing_is_written(
-    checkpoint, tmp_path, capsys, command, flags, said
+    checkpoint, tmp_path, capsys, command, flags, message
 ):
     prompt = [] if any("--prompt" in flag for flag in flags) else [f"--prompt={PROMPT}"]
-    where = f"--checkpoint={checkpoint.path}", f"--run={tmp_path / 'run'}"
-    assert command.main([*where, *prompt, *flags]) == 2
-    assert said in capsys.readouterr().err
+    paths = f"--checkpoint={checkpoint.path}", f"--run={tmp_path / 'run'}"
+    assert command.main([*paths, *prompt, *flags]) == 2
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run" / "run.json").exists()
 
 

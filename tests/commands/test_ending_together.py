@@ -34,7 +34,7 @@ Result.write = write
 def flags(checkpoint):
     """Those of a sweep of two models."""
     models = checkpoint(num_hidden_layers=2), checkpoint("shallow", head_seed=1)
-    listed = ",".join(str(one.path) for one in models)
+    listed = ",".join(str(model.path) for model in models)
     return [f"--checkpoint={listed}", *SMALL, "--config.prompts=greatest"]
 
 
@@ -64,7 +64,7 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
     killed, left = sweeping(2, heartbeat_s=10, patch=ENDS.format(9))
     assert killed.code == -signal.SIGKILL
     assert (left.code, left.out, left.err[-1]) == (3, [], f"sweep: {LOST_LINE}"), left.err
-    kept = {path: said for path, said in run.parts().items() if path in named_parts(run)}
+    kept = {path: part for path, part in run.parts().items() if path in named_parts(run)}
     assert len(kept) == 2
     assert_quiet_but_for_the_first(sweeping(2))
     after = run.parts()

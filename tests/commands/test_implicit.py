@@ -23,8 +23,8 @@ PART = f"{SCORES}/part-0000100-0000200.parquet"
 @pytest.fixture(scope="module")
 def models(checkpoint):
     """Checkpoints of a policy and its reference: as a flag, and by themselves."""
-    both = checkpoint("lm", head="lm"), checkpoint("lm-before", head="lm", seed=7)
-    return f"--reward-of={both[0].path},{both[1].path}", *both
+    pair = checkpoint("lm", head="lm"), checkpoint("lm-before", head="lm", seed=7)
+    return f"--reward-of={pair[0].path},{pair[1].path}", *pair
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,9 @@ def test_rewards_are_beta_times_the_difference_of_log_probabilities(whole, rewar
 
 
 def test_the_run_says_of_which_models_form_and_beta_it_is(whole, models):
-    said = Run(whole).record()["models"][PAIR]
-    assert Run(whole).results()[SCORES].inputs["models"] == {PAIR: said["checkpoint_hash"]}
-    of = said["reward_of"]
+    entry = Run(whole).record()["models"][PAIR]
+    assert Run(whole).results()[SCORES].inputs["models"] == {PAIR: entry["checkpoint_hash"]}
+    of = entry["reward_of"]
     assert (of["form"], of["beta"]) == ("chat", 0.5)
     for side, checkpoint in zip(("policy", "reference"), models[1:], strict=True):
         assert of[side]["source"] == checkpoint.card.source
@@ -89,7 +89,7 @@ def test_a_lost_part_is_written_again_and_another_beta_is_refused(sweep, run):
 def test_verify_compares_the_checks_of_both_log_probabilities(command, run):
     assert command("verify", f"--run={run}").code == 0
     check = Run(run).results()[SCORES].self_check
-    assert check.candidates == 16 and [one.compared for one in check.of] == ["largest"] * 2
+    assert check.candidates == 16 and [part.compared for part in check.of] == ["largest"] * 2
     Run(run).edit(lambda c: c["self_check"]["of"][1].update(relative_difference=0.01), SCORES)
     [line, _] = command("verify", f"--run={run}").out
     assert f"{SCORES}/result.json: " in line and " 0.01, beyond 0.0001" in line
@@ -117,10 +117,10 @@ def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
     scored = pairs.pairs(pairs.replies(analysis.load(run), "pairs"))
     np.testing.assert_allclose(scored["margin"], expected["margin"], rtol=1e-4, atol=1e-5)
     assert json.loads(done.out[0])["results"][0]["agreement"] == {}
-    said = command(*flags, rm.path).fine().err
-    both = pairs.pairs(pairs.replies(analysis.load(run), "pairs")).partition_by("model")
-    share = sum(a == b for a, b in zip(*(one["right"] for one in both), strict=True)) / 2
-    assert any(PAIR in line and f"; {share:.1%} judged alike" in line for line in said)
+    lines = command(*flags, rm.path).fine().err
+    tables = pairs.pairs(pairs.replies(analysis.load(run), "pairs")).partition_by("model")
+    share = sum(a == b for a, b in zip(*(table["right"] for table in tables), strict=True)) / 2
+    assert any(PAIR in line and f"; {share:.1%} judged alike" in line for line in lines)
     assert {*analysis.load(run).probes} == {("pairs", PAIR)}
     known = f"--checkpoint={models[1].path},{models[2].path},{rm.path}"
     command("verify", f"--run={run}", "--rescore=4", known).fine()

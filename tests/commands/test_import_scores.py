@@ -15,9 +15,9 @@ from tests.support.released import ELO, PROMPT, STEPS, TOKENS, import_elo, impor
 
 def test_items_come_back_with_rewards_and_humans(source, tmp_path):
     run = str(tmp_path / "run")
-    said = import_elo(source(ELO), run)
+    line = import_elo(source(ELO), run)
     counted = "1 file, 2 models, 1 prompt, 6 rewards, with humans"
-    assert said == f"{run}/items/some-list: {counted}"
+    assert line == f"{run}/items/some-list: {counted}"
     loaded = analysis.load(run)
     ((items, prompt),) = loaded.lists()
     assert loaded.prompts[prompt] == PROMPT
@@ -75,9 +75,9 @@ def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
     frame.with_columns(pl.col("Org/A") + 1).write_parquet(folder / "best.parquet")
     (folder / "notes.txt").write_text("not a table")
     (folder / ".hidden.csv").write_text("nor this one")
-    said = import_one(folder, tmp_path / "run", "items")
-    where = f"{tmp_path / 'run'}/items/two-prompts"
-    assert said == f"{where}: 2 files, 2 models, 2 prompts, 8 rewards"
+    line = import_one(folder, tmp_path / "run", "items")
+    path = f"{tmp_path / 'run'}/items/two-prompts"
+    assert line == f"{path}: 2 files, 2 models, 2 prompts, 8 rewards"
     loaded = analysis.load(tmp_path / "run")
     assert set(loaded.lists()) == {("two-prompts", "best"), ("two-prompts", "elo_greatest")}
     table = loaded.item_scores("two-prompts", "best")
@@ -149,8 +149,8 @@ def test_a_result_says_from_which_file_it_came_and_its_bytes_are_imported_once(s
     import_one(path, run, "items", items="words", model="a", prompt="best")
     for result in analysis.load(run).items.values():
         assert result.imported and result.ways[0]["source"] == "a.csv"
-        said = {"layout": "items", "source_sha256": read(path).sha256}
-        assert result.identity.imported == said
+        expected = {"layout": "items", "source_sha256": read(path).sha256}
+        assert result.identity.imported == expected
     before = {file: file.read_bytes() for file in run.rglob("*.json")}
     for name in ("a.csv", "b.csv"):
         import_one(source(STEPS, name), run, "items", items="words", model="a", prompt="best")
@@ -212,13 +212,13 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("layout", "text", "said", "message"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("layout", "text", "fields", "message"), BAD.values(), ids=BAD)
 def test_bad_files_are_one_line_and_nothing_is_written(
-    source, tmp_path, layout, text, said, message
+    source, tmp_path, layout, text, fields, message
 ):
     default = {"prompt": PROMPT} if layout == "items" else {}
     with pytest.raises(AssayError, match=message) as caught:
-        import_one(source(text, "a.csv"), tmp_path / "run", layout, **default | said)
+        import_one(source(text, "a.csv"), tmp_path / "run", layout, **default | fields)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 

@@ -66,8 +66,8 @@ def test_the_tables_share_no_model_and_their_policies_are_known():
 
 
 def test_what_is_not_read_is_in_no_other_table():
-    named = {hub_id.rpartition("/")[2].lower() for hub_id in known_models.NOT_READ}
-    assert named.isdisjoint(known_models.KNOWN)
+    names = {hub_id.rpartition("/")[2].lower() for hub_id in known_models.NOT_READ}
+    assert names.isdisjoint(known_models.KNOWN)
     assert all(f"{hub_id} " in models.table() for hub_id in known_models.NOT_READ)
 
 
@@ -131,8 +131,8 @@ def test_the_published_shapes_are_accepted_and_every_other_is_named(slug):
     convert.check_config("folder", config_of(spec), spec)
     for field in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"):
         right = config_of(spec)[field]
-        both = f"folder: .* {field}={right + 4}; {spec.hub_id} .*{field}={right}"
-        with pytest.raises(AssayError, match=both):
+        message = f"folder: .* {field}={right + 4}; {spec.hub_id} .*{field}={right}"
+        with pytest.raises(AssayError, match=message):
             convert.check_config("folder", config_of(spec, **{field: right + 4}), spec)
 
 
@@ -152,10 +152,10 @@ CONFIGS = [
 
 @pytest.mark.parametrize(("slug", "other", "changes", "message"), CONFIGS)
 def test_rows_and_kind_are_compared_where_they_are_known(slug, other, changes, message):
-    there = config_of(known_models.KNOWN[other], **changes)
+    config = config_of(known_models.KNOWN[other], **changes)
     refused = pytest.raises(AssayError, match=message) if message else contextlib.nullcontext()
     with refused:
-        convert.check_config("folder", there, known_models.KNOWN[slug])
+        convert.check_config("folder", config, known_models.KNOWN[slug])
 
 
 def test_other_shapes_under_a_listed_hub_id_are_refused_before_weights_are_fetched(

@@ -16,14 +16,14 @@ def test_a_sweep_gives_what_the_command_prints_and_writes_the_same_rewards(
     place = checkpoint().path
     file = tmp_path / "mine.py"
     file.write_text("def get_config():\n    return {'self_check': 4}\n")
-    said = assay.sweep(place, run=tmp_path / "here", prompt=PROMPT, config=file)
+    returned = assay.sweep(place, run=tmp_path / "here", prompt=PROMPT, config=file)
     flags = [f"--checkpoint={place}", f"--run={tmp_path / 'there'}", f"--prompt={PROMPT}"]
     told = json.loads(command("sweep", *flags, "--config.self_check=4", "--json").out[0])
-    assert {*said} == {*told, "exit_status"} and said["exit_status"] == 0
-    assert said["results"][0]["highest"] == told["results"][0]["highest"]
-    here, there = (assay.open_run(tmp_path / name) for name in ("here", "there"))
-    assert here.scores().collect().equals(there.scores().collect())
-    assert here.scores().collect().height == 288
+    assert {*returned} == {*told, "exit_status"} and returned["exit_status"] == 0
+    assert returned["results"][0]["highest"] == told["results"][0]["highest"]
+    notebook, terminal = (assay.open_run(tmp_path / name) for name in ("here", "there"))
+    assert notebook.scores().collect().equals(terminal.scores().collect())
+    assert notebook.scores().collect().height == 288
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_a_store_gets_the_bytes_that_a_disk_gets_also_after_a_kill(command, stor
         done = command("sweep", *scored, *SMALL).fine()
         new = 288 - 48 * finished
         assert done.out == [f"{run}/scores: 1 model × 1 prompt, {new} new rewards"]
-        command("search", *scored, *(f"--config.{one}" for one in SEARCH)).fine()
+        command("search", *scored, *(f"--config.{setting}" for setting in SEARCH)).fine()
         command("analyze", f"--run={run}", f"--report={report}", *FAST).fine()
         assert command("verify", f"--run={run}").fine().out[-1].endswith("all is well")
     command("analyze", f"--run={run}", f"--report={report}", *FAST).fine()  # over the older one

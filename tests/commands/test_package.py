@@ -165,15 +165,15 @@ def test_an_installed_wheel_reports_and_shows_its_demo_from_another_folder(insta
     report = ["report", "output/final", *flags, *draws]
     done = installed("-c", BOTH, *report, "demo", *few, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    where, *said = done.stdout.splitlines()
-    assert all("/site" in path for path in where.split())
-    firsts = [line.split()[0] for line in said]
+    paths, *lines = done.stdout.splitlines()
+    assert all("/site" in path for path in paths.split())
+    firsts = [line.split()[0] for line in lines]
     assert firsts[:4] == ["output-final,", "highest", "lowest", "report:"]
-    assert said[3] == "report: reports/output-final/report/index.html"
+    assert lines[3] == "report: reports/output-final/report/index.html"
     page = tmp_path / "reports/output-final/report/index.html"
     assert "<script>" in page.read_text(encoding="utf-8")
     demo = tmp_path / "out/demo/report/index.html"
-    assert said[-1] == f"report: {demo}"
+    assert lines[-1] == f"report: {demo}"
     assert '<article id="items"' in demo.read_text(encoding="utf-8")
 
 

@@ -35,8 +35,8 @@ TEMPLATE = (
 def turns(*contents, system=None):
     """Messages of user and assistant in turn."""
     roles = ("user", "assistant") * len(contents)
-    said = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
-    return [{"role": "system", "content": system}] * (system is not None) + said
+    messages = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
+    return [{"role": "system", "content": system}] * (system is not None) + messages
 
 
 SUBSETS = (
@@ -190,7 +190,7 @@ def test_other_keys_of_messages_and_variables_reach_the_template(score, model, t
         done = score([row], *flags, name=f"list.{suffix}").fine()
         assert any("weight" in line for line in done.err) == ("weight" in str(row))
         found = pairs.replies(analysis.load(tmp_path / "run"), f"list{number}")
-        expected = [model[1](each, **variables) for each in conversations.values()]
+        expected = [model[1](conversation, **variables) for conversation in conversations.values()]
         assert found["side"].to_list() == [*conversations]
         np.testing.assert_allclose(found["reward"], expected, rtol=1e-4, atol=1e-4)
     assert "reasoning_content: the quick brown fox" in found["reply"][0]
@@ -216,10 +216,10 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize(("rows", "named"), ODD)
-def test_odd_rows_are_one_line_that_names_the_row(score, tmp_path, rows, named):
+@pytest.mark.parametrize(("rows", "message"), ODD)
+def test_odd_rows_are_one_line_that_names_the_row(score, tmp_path, rows, message):
     done = score(rows)
-    assert done.code == 2 and re.search(f"^score: (items=.*list.jsonl: )?{named}", done.err[-1])
+    assert done.code == 2 and re.search(f"^score: (items=.*list.jsonl: )?{message}", done.err[-1])
     assert not (tmp_path / "run" / "conversations").exists()
 
 
@@ -302,13 +302,13 @@ def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path, pad):
     (reward, tokenizer), run = in_torch(hf), analysis.load(tmp_path / "run")
     eos, swept = tokenizer.eos_token, run.scores(models=["judge"]).collect()
     swept = swept.filter(pl.col("token_id") % 40 == 7)
-    texts = [p + (r if r.endswith(eos) else r + eos) for p, *both in TEXTS for r in both]
+    texts = [p + (r if r.endswith(eos) else r + eos) for p, *replies in TEXTS for r in replies]
     start, end = tokenizer("Why?\n")["input_ids"], tokenizer.eos_token_id
     for found, ids in (
         (pairs.replies(run, "list"), tokenizer(text=texts)["input_ids"]),
         (swept, [[*start, i, end] for i in swept["token_id"]]),
     ):
-        expected = [reward(each) for each in ids]
+        expected = [reward(sequence) for sequence in ids]
         within = 1e-4 * np.ptp(expected)
         np.testing.assert_allclose(found["reward"], expected, rtol=0, atol=within)
 
@@ -345,7 +345,7 @@ def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
     flags = ("--prompt=Why?", "--prompt=How?", f"--out={tmp_path}", "--config.self_check=1")
     done = command("report", model[0].path, f"--items={path}", "--json", *flags).fine()
     *swept, listed = json.loads(done.out[-1])["results"]
-    assert [one["text"] for one in swept] == ["Why?", "How?"]
+    assert [result["text"] for result in swept] == ["Why?", "How?"]
     margins = {}
     for number, row in enumerate(dict(whole(row)) for row in TRL):
         margins[number + 1] = model[1](row["chosen"]) - model[1](row["rejected"])

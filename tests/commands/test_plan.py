@@ -62,7 +62,7 @@ def test_folder_config_and_checkpoint_of_a_model_agree(plans, checkpoint, tmp_pa
     flags = ["--config.prefix=32", "--config.own=3", "--config.dtype=float32"]
     found = [plans(f"--source={source}", *flags)["rows"] for source in sources]
     assert found[0] == found[1] == found[2]
-    assert [one["rows"] for one in plans(*sources[:2], *flags)["models"]] == found[:2]
+    assert [model["rows"] for model in plans(*sources[:2], *flags)["models"]] == found[:2]
 
 
 LARGE = {
@@ -91,7 +91,7 @@ def test_a_model_that_no_machine_holds_is_refused_before_its_weights_are_read(
     (folder / "model.json").write_text(card.to_json())
     flags = [f"--checkpoint={folder}", f"--run={tmp_path / 'run'}", "--config.dtype=float32"]
     done = command(name, *flags, *["--config.topk=16"] * (name == "search"))
-    said = done.refusal()
-    assert said.startswith(f"{name}: large: needs ")
-    assert " are free; " in said and " would fit; --config.check_memory=" in said
+    message = done.refusal()
+    assert message.startswith(f"{name}: large: needs ")
+    assert " are free; " in message and " would fit; --config.check_memory=" in message
     assert not (tmp_path / "run").exists()

@@ -23,8 +23,8 @@ def rows_of(count, seed=0):
     for number in range(count):
         row = {"prompt": f"What is good? {number // 2}"}
         for side, word in (("chosen", " love"), ("rejected", " war")):
-            said = rng.permutation(SENTENCES)[: rng.integers(2, 5)]
-            row[side] = " ".join(s.format(word * rng.integers(0, 3)) for s in said)
+            sentences = rng.permutation(SENTENCES)[: rng.integers(2, 5)]
+            row[side] = " ".join(s.format(word * rng.integers(0, 3)) for s in sentences)
         rows.append(row)
     return rows
 
@@ -99,10 +99,10 @@ def test_edited_replies_are_a_list_of_their_own(run):
     assert opened.conversation_lists() == ["pairs"] and {*folder.lists} == {"pairs", "pairs.probes"}
     assert {*opened.conversations} == {*opened.probes}
     edited = opened.probe_scores("pairs")
-    named = edited["labels"].list.get(0).struct.field("value")
-    chosen = edited.filter(named == "emoji behind", row=3, side="chosen")["messages"].item()
+    names = edited["labels"].list.get(0).struct.field("value")
+    chosen = edited.filter(names == "emoji behind", row=3, side="chosen")["messages"].item()
     assert chosen[-1]["content"] == f"{ROWS[2]['chosen']} 😊"
-    assert {*named} <= {*EDITS, *SHAMS}
+    assert {*names} <= {*EDITS, *SHAMS}
     unedited = pl.read_csv(run / "conversations" / "pairs" / "replies.csv")
     assert unedited.height == 2 * len(ROWS) * len(biased.BIASES)
 
@@ -190,9 +190,9 @@ def test_what_probes_cannot_be_made_of_is_refused(command, models, tmp_path, nam
     (tmp_path / "replies.jsonl").write_text('{"prompt": "a", "reply": "b"}\n')
     (tmp_path / "pairs.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
     model = models["plain"].path
-    where = [f"--checkpoint={model}"] if name == "score" else [f"--before={model}"]
-    where += [f"--after={model}", f"--report={tmp_path / 'r'}"] * (name == "diff")
+    paths = [f"--checkpoint={model}"] if name == "score" else [f"--before={model}"]
+    paths += [f"--after={model}", f"--report={tmp_path / 'r'}"] * (name == "diff")
     flags = [flag.replace("--items=", f"--items={tmp_path}/") for flag in flags]
-    done = command(name, *where, f"--run={tmp_path / 'run'}", *flags)
+    done = command(name, *paths, f"--run={tmp_path / 'run'}", *flags)
     assert done.code == 2 and done.err[-1].startswith(f"{name}: {line}")
     assert not (tmp_path / "run").exists()

@@ -36,7 +36,7 @@ TRUE = {
     "polars: token_id, token, reward": lambda frame: (
         frame.columns == ["token_id", "token", "reward"]
     ),
-    "as `assay report`": lambda said: Path(said["page"]).is_file(),
+    "as `assay report`": lambda returned: Path(returned["page"]).is_file(),
     "every token as the reply, best first": lambda frame: (
         len(frame) > 256 and frame["reward"].is_sorted(descending=True)
     ),
@@ -101,5 +101,5 @@ def _python(block: str) -> None:
         if not isinstance(node, ast.Expr):
             exec(source, names)
             continue
-        said = block.splitlines()[node.end_lineno - 1].partition("  # ")[2]
-        assert TRUE[said](eval(source, names)), said
+        comment = block.splitlines()[node.end_lineno - 1].partition("  # ")[2]
+        assert TRUE[comment](eval(source, names)), comment

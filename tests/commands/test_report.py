@@ -35,16 +35,16 @@ def test_it_converts_sweeps_scores_and_goes_on(call, tmp_path):
     assert [*dict.fromkeys(numbers)] == [f"{number}/5" for number in range(1, 6)]  # no pairs
     run = tmp_path / "reports" / "a-final-b-final" / "run"
     results = RunFolder.read(epath.Path(run)).results
-    assert {(one.kind, one.model) for one in results.values()} == {
+    assert {(entry.kind, entry.model) for entry in results.values()} == {
         *(("scores", f"{name}-final") for name in "ab"),
         *(("items", f"{name}-final") for name in "ab"),
         ("logprobs", "lm"),
         ("item_logprobs", "lm"),
     }
-    assert {one.identity.mode for one in results.values() if one.kind == "items"} == {"text"}
-    said = json.loads(done.out[-1])
-    assert len(done.out) == 1 and said["page"] == "reports/a-final-b-final/report"
-    scores = {one["model"]: one for one in said["results"] if "highest" in one}
+    assert {entry.identity.mode for entry in results.values() if entry.kind == "items"} == {"text"}
+    printed = json.loads(done.out[-1])
+    assert len(done.out) == 1 and printed["page"] == "reports/a-final-b-final/report"
+    scores = {result["model"]: result for result in printed["results"] if "highest" in result}
     assert set(scores) == {"a-final", "b-final"} and scores["a-final"]["self_check"]
     best, worst = (scores["a-final"][end][0]["reward"] for end in ("highest", "lowest"))
     times = {path: path.stat().st_mtime_ns for path in run.rglob("part-*")}

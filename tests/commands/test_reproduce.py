@@ -56,8 +56,8 @@ def test_two_of_the_ten_are_scored_as_in_the_paper_and_compared(call, files):
     assert {*run.models} == {GEMMA, URM}
     results = [*run.results.values(), *run.items.values()]
     assert len(results) == 2 * (1 + 1)
-    assert {each.identity.mode for each in results} == {"text"}
-    poolings = {(each.model, each.identity.pooling) for each in results}
+    assert {result.identity.mode for result in results} == {"text"}
+    poolings = {(result.model, result.identity.pooling) for result in results}
     assert poolings == {(GEMMA, "first_pad"), (URM, "last")}  # which has no pad token
     opened = {p.name[:-13]: Checkpoint.open(p) for p in (files / "root/checkpoints").glob("*-*")}
     assert {model.card.policy.bos for model in opened.values()} == {"double"}
@@ -81,13 +81,13 @@ def test_two_of_the_ten_are_scored_as_in_the_paper_and_compared(call, files):
 def test_a_model_that_fails_is_named_and_the_other_is_reported(call, files):
     tiny.write_model(files / "models" / "qrm-gemma-2-27b", nan_head=True)
     done = call(f"--models=qrm-gemma-2-27b,{URM}", "--json")
-    said = json.loads(done.out[-1])
+    printed = json.loads(done.out[-1])
     assert done.code == 1
     assert (
-        said["said"].startswith("1 of 2 models failed: N-Gem-27B (")
-        and "not finite" in said["said"]
+        printed["said"].startswith("1 of 2 models failed: N-Gem-27B (")
+        and "not finite" in printed["said"]
     )
-    assert said["page"].endswith("report/index.html") and not said["failures"]["L-Lla-8B"]
+    assert printed["page"].endswith("report/index.html") and not printed["failures"]["L-Lla-8B"]
     assert {*analysis.load(files / "root" / "run", finished_only=True).models} == {URM}
     alone = call("--models=qrm-gemma-2-27b")
     assert (alone.code, alone.out[0][:21]) == (1, "1 of 1 models failed:")

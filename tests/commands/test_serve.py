@@ -57,15 +57,15 @@ def asked(server, path, body):
         return list(events(response))
 
 
-def one(said, name):
-    [data] = [data for event, data in said if event == name]
+def data_of(stream, name):
+    [data] = [data for event, data in stream if event == name]
     return data
 
 
-def rewards(said):
+def rewards(stream):
     """Rewards by row, as the page has them at the end."""
     numbers = np.full(SIZE, np.nan, np.float32)
-    for event, data in said:
+    for event, data in stream:
         if event == "rows":
             rows = np.frombuffer(base64.b64decode(data["rows"]), "<u4")
             numbers[rows] = np.frombuffer(base64.b64decode(data["rewards"]), "<f4")
@@ -73,73 +73,73 @@ def rewards(said):
 
 
 def test_a_ranking_streams_common_words_first_and_ends_as_a_sweep(server, run, checkpoint):
-    said = asked(server, "rank", ASKED)
-    names = [event for event, _ in said]
+    stream = asked(server, "rank", ASKED)
+    names = [event for event, _ in stream]
     assert names[-2:] == ["done", "end"]
     assert names.count("rows") > 4  # steps, not parts
-    first = rewards(said[: names.index("rows") + 1])
+    first = rewards(stream[: names.index("rows") + 1])
     tokens = list(checkpoint().tokens.values())
     assert np.isfinite(first[tokens.index("love")])
     assert np.isnan(first[tokens.index("\n")])
     run.sweep([checkpoint()], {"greatest": QUESTION})
-    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "greatest"))
+    np.testing.assert_array_equal(rewards(stream), run.rewards("tiny", "greatest"))
 
 
 def test_what_is_kept_has_the_bytes_of_a_sweep_and_is_not_computed_again(
     server, explorer, run, checkpoint, monkeypatch
 ):
-    answer = one(asked(server, "rank", ASKED), "done")
+    answer = data_of(asked(server, "rank", ASKED), "done")
     with monkeypatch.context() as patch:
         patch.setattr(type(explorer.models[0].scorer), "score", None)
-        assert "288 rewards" in one(asked(server, "keep", answer), "kept")["line"]
+        assert "288 rewards" in data_of(asked(server, "keep", answer), "kept")["line"]
     prompts = {prompt_id(QUESTION): QUESTION}
     run.sweep([checkpoint()], prompts)
     kept = dataclasses.replace(run, folder=type(run.folder)(explorer.run))
     assert run.hashes() == kept.hashes()
-    [(path, ours)], [(same, theirs)] = (one.results().items() for one in (kept, run))
+    [(path, ours)], [(same, theirs)] = (folder.results().items() for folder in (kept, run))
     assert path == same
     assert ours.complete and ours.identity == theirs.identity
     assert run.sweep([checkpoint()], prompts) == 0
-    assert "there already" in one(asked(server, "keep", answer), "kept")["line"]
+    assert "there already" in data_of(asked(server, "keep", answer), "kept")["line"]
 
 
 def test_a_ranking_that_the_plain_pass_does_not_confirm_is_not_kept(server, explorer):
-    answer = one(asked(server, "rank", {**ASKED, "question": "Why?"}), "done")
+    answer = data_of(asked(server, "rank", {**ASKED, "question": "Why?"}), "done")
     explorer._answers[answer["answer"]][1][:] += 1
-    assert "self-check" in one(asked(server, "keep", answer), "error")["line"]
-    assert "no such ranking" in one(asked(server, "keep", {"answer": 999}), "error")["line"]
+    assert "self-check" in data_of(asked(server, "keep", answer), "error")["line"]
+    assert "no such ranking" in data_of(asked(server, "keep", {"answer": 999}), "error")["line"]
 
 
 def test_replies_have_their_rewards_objectives_and_the_reward_at_each_token(server, checkpoint):
     replies = ["love", "the war of love", "<img src=x onerror=alert(1)>"]
-    said = one(asked(server, "reply", {**ASKED, "model": 1, "replies": replies}), "replies")
+    answer = data_of(asked(server, "reply", {**ASKED, "model": 1, "replies": replies}), "replies")
     model = engine.load(checkpoint("several", head="urm").path, step_size=16)
     expected = model.objectives(QUESTION, replies, mode="ids").drop("response")
-    assert said["columns"] == expected.columns
-    assert len(said["columns"]) > 1
-    np.testing.assert_allclose(said["numbers"], expected.to_numpy(), rtol=1e-5, atol=1e-6)
+    assert answer["columns"] == expected.columns
+    assert len(answer["columns"]) > 1
+    np.testing.assert_allclose(answer["numbers"], expected.to_numpy(), rtol=1e-5, atol=1e-6)
     text = "the war of <b>love</b>"
-    said = one(asked(server, "running", {**ASKED, "model": 1, "reply": text}), "running")
+    answer = data_of(asked(server, "running", {**ASKED, "model": 1, "reply": text}), "running")
     expected = model.running(QUESTION, text)
-    assert said["tokens"] == expected["token"].to_list() and "".join(said["tokens"]) == text
-    np.testing.assert_allclose(said["rewards"], expected["reward"], rtol=1e-5, atol=1e-6)
+    assert answer["tokens"] == expected["token"].to_list() and "".join(answer["tokens"]) == text
+    np.testing.assert_allclose(answer["rewards"], expected["reward"], rtol=1e-5, atol=1e-6)
 
 
 def test_a_system_turn_and_a_reply_start_are_ranked_and_kept_as_by_a_sweep(server, run, checkpoint):
-    said = asked(server, "rank", {**ASKED, "system": "Be brief.", "after": "the war "})
+    stream = asked(server, "rank", {**ASKED, "system": "Be brief.", "after": "the war "})
     run.sweep(
         [checkpoint()], {"x": with_reply_start(with_system("Be brief.", QUESTION), "the war ")}
     )
-    np.testing.assert_array_equal(rewards(said), run.rewards("tiny", "x"))
-    kept = one(asked(server, "keep", {"answer": one(said, "done")["answer"]}), "kept")
+    np.testing.assert_array_equal(rewards(stream), run.rewards("tiny", "x"))
+    kept = data_of(asked(server, "keep", {"answer": data_of(stream, "done")["answer"]}), "kept")
     assert "after" in kept["line"]
 
 
 def until(response, *names):
     """Reads events until those of the names have come, in their order; returns the last one's."""
-    said = events(response)
+    stream = events(response)
     for name in names:
-        data = next(data for event, data in said if event == name)
+        data = next(data for event, data in stream if event == name)
     return data
 
 
@@ -152,7 +152,7 @@ def test_a_second_window_waits_but_has_its_first_words_and_replies(server, held)
         with sent(server, "POST", "/api/rank", ASKED) as second:
             assert until(second, "waiting") == {"before": 1}
             until(second, "rows")
-            assert one(asked(server, "reply", {**ASKED, "replies": ["love"]}), "replies")
+            assert data_of(asked(server, "reply", {**ASKED, "replies": ["love"]}), "replies")
             held.set()
             until(first, "done", "end")
             until(second, "done", "end")
@@ -196,9 +196,9 @@ def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
 
     with monkeypatch.context() as patch:
         patch.setattr(type(explorer.models[0].scorer), "score", fail)
-        said = one(asked(server, "rank", ASKED), "error")["line"]
-    assert said.startswith(line)
-    assert "\n" not in said
+        message = data_of(asked(server, "rank", ASKED), "error")["line"]
+    assert message.startswith(line)
+    assert "\n" not in message
     assert "done" in [name for name, _ in asked(server, "rank", ASKED)]
 
 
@@ -273,7 +273,8 @@ def test_an_error_of_the_page_itself_is_one_line(server, explorer, capsys, caplo
 
 @pytest.mark.parametrize("question", [" \n", "long " * 1500])
 def test_a_question_that_the_model_cannot_read_is_one_line(server, question):
-    assert "allowed" in one(asked(server, "rank", {**ASKED, "question": question}), "error")["line"]
+    message = data_of(asked(server, "rank", {**ASKED, "question": question}), "error")["line"]
+    assert "allowed" in message
 
 
 @pytest.mark.parametrize(
@@ -311,10 +312,10 @@ def test_the_page_runs_its_own_scripts_alone(server):
 
 
 def test_every_address_is_reached_by_each_protocol_of_this_machine():
-    both = socket.has_dualstack_ipv6()
-    with bind("::" if both else "0.0.0.0", 0) as listening:
+    dual_stack = socket.has_dualstack_ipv6()
+    with bind("::" if dual_stack else "0.0.0.0", 0) as listening:
         port = listening.getsockname()[1]
-        for host in ("127.0.0.1", "::1") if both else ("127.0.0.1",):
+        for host in ("127.0.0.1", "::1") if dual_stack else ("127.0.0.1",):
             with socket.create_connection((host, port), timeout=10):
                 listening.accept()[0].close()
 
@@ -332,14 +333,14 @@ def test_a_notebook_shows_the_page_of_its_model(server, checkpoint, run):
             assert (
                 "frame-ancestors http://localhost:*" in response.headers["content-security-policy"]
             )
-        said = asked(page, "rank", ASKED)
-    np.testing.assert_array_equal(rewards(said), rewards(asked(server, "rank", ASKED)))
+        stream = asked(page, "rank", ASKED)
+    np.testing.assert_array_equal(rewards(stream), rewards(asked(server, "rank", ASKED)))
 
 
 def test_python_goes_on_when_the_page_is_ready(checkpoint):
-    said = assay.serve(checkpoint().path, port=0, config={"step_size": 16})
-    with contextlib.closing(said["server"]) as page:
-        assert said["address"] == page.address
+    returned = assay.serve(checkpoint().path, port=0, config={"step_size": 16})
+    with contextlib.closing(returned["server"]) as page:
+        assert returned["address"] == page.address
         with sent(page, "GET", f"/?token={page.token}") as response:
             assert response.status == 200
 

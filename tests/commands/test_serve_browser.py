@@ -26,7 +26,7 @@ def window(chromium, server):
     heard = []
     with contextlib.closing(chromium.new_context()) as context:
         context.on("request", lambda sent: heard.append(sent.url))
-        context.on("console", lambda said: heard.append(said.text))
+        context.on("console", lambda message: heard.append(message.text))
         context.on("weberror", lambda failed: heard.append(str(failed.error)))
 
         def window(address=server.address):

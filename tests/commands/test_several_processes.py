@@ -30,14 +30,14 @@ SEARCH = ("length=2", "steps=1", "candidates=8", "topk=8", "direction=max")
 # Command -> flags, how a process learns its place. What writes rewards is one loop.
 CASES = {
     "sweep": ([*SMALL, "--config.mode=text"], processes.by_slurm),
-    "search": ([f"--config.{one}" for one in SEARCH], processes.by_open_mpi),
+    "search": ([f"--config.{setting}" for setting in SEARCH], processes.by_open_mpi),
 }
 
 
 def results_of(run):
     """Every file but `result.json`, which names the processes."""
-    every = files_of(run).items()
-    return {path: held for path, held in every if not path.endswith("/result.json")}
+    files = files_of(run).items()
+    return {path: held for path, held in files if not path.endswith("/result.json")}
 
 
 @pytest.mark.slow

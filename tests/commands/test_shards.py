@@ -45,22 +45,22 @@ def whole(models, tmp_path_factory):
 
 def test_shards_together_are_the_unsharded_run(command, models, whole, tmp_path):
     """More than there are groups of models, so that prompts are divided too."""
-    count, run, said = 4, tmp_path / "run", []
+    count, run, lines = 4, tmp_path / "run", []
     for index in range(count, 0, -1):
         flags = (flag(models), f"--run={run}", *SMALL, PROMPTS, f"--shard={index}/{count}")
         done = command("sweep", *flags).fine()
-        said += done.out[-1:]
-    assert said[0].startswith(f"{run}/shard-{count}-of-{count}/scores: ")
+        lines += done.out[-1:]
+    assert lines[0].startswith(f"{run}/shard-{count}-of-{count}/scores: ")
     shards = [Run(run / f"shard-{k}-of-{count}") for k in range(1, count + 1)]
     hashes = [shard.hashes() for shard in shards]
     assert all(hashes)
     assert sum(map(len, hashes)) == len(whole.hashes())
     assert {p: sha for part in hashes for p, sha in part.items()} == whole.hashes()
 
-    one, many = analysis.load(whole.folder), analysis.load(run)
-    assert set(one.results) == set(many.results)
-    assert one.prompts == many.prompts
-    assert all((one.rewards(*key)[1] == many.rewards(*key)[1]).all() for key in one.results)
+    plain, sharded = analysis.load(whole.folder), analysis.load(run)
+    assert set(plain.results) == set(sharded.results)
+    assert plain.prompts == sharded.prompts
+    assert all((plain.rewards(*key)[1] == sharded.rewards(*key)[1]).all() for key in plain.results)
 
 
 def test_verify_checks_every_shard(command, models, tmp_path):

@@ -39,12 +39,12 @@ def made(config) -> list[str]:
 
 def heard(capsys, text: str) -> str:
     """What was printed until a text appeared, within a minute."""
-    said, began = "", time.monotonic()
-    while text not in said:
-        said += capsys.readouterr().err
-        assert time.monotonic() - began < 60, said
+    printed, began = "", time.monotonic()
+    while text not in printed:
+        printed += capsys.readouterr().err
+        assert time.monotonic() - began < 60, printed
         time.sleep(0.01)
-    return said
+    return printed
 
 
 def test_a_folder_is_converted_once_by_what_is_in_it(converted, config, tmp_path, capsys):
@@ -54,8 +54,8 @@ def test_a_folder_is_converted_once_by_what_is_in_it(converted, config, tmp_path
     assert "converting into" in capsys.readouterr().err
     copy = Path(shutil.copytree(folder, tmp_path / "copy-rm"))
     [again], [copied] = converted(folder), converted(copy)
-    said = capsys.readouterr().err
-    assert "converting into" not in said and f"{copy}: " in said
+    printed = capsys.readouterr().err
+    assert "converting into" not in printed and f"{copy}: " in printed
     assert again.path == copied.path == first.path
     assert (copied.card.slug, copied.card.source) == ("copy-rm", str(copy))
     folders.edit_json(copy / "config.json", rms_norm_eps=2e-5)
@@ -102,9 +102,9 @@ def test_settings_of_convert_pass_through_and_are_another_entry(converted, confi
 
 
 def test_models_of_one_name_are_called_by_their_folders(converted, checkpoint, tmp_path):
-    one = tiny.write_model(tmp_path / "a" / "Final")
-    two = tiny.write_model(tmp_path / "b" / "final", seed=1)
-    assert [model.card.slug for model in converted(one, two)] == ["a-final", "b-final"]
+    first = tiny.write_model(tmp_path / "a" / "Final")
+    second = tiny.write_model(tmp_path / "b" / "final", seed=1)
+    assert [model.card.slug for model in converted(first, second)] == ["a-final", "b-final"]
     rm, other = (tmp_path / name / "rm" for name in "ab")
     tiny.write_model(rm, seed=2), tiny.write_model(other, seed=3)
     assert [model.card.slug for model in converted(rm)] == ["rm"]
@@ -139,8 +139,8 @@ def test_a_hub_id_is_fetched_once_and_its_name_with_a_revision_is_never_a_folder
         monkeypatch.chdir(tmp_path)
         models = [*converted("here/tiny-rm@v1"), *converted("here/tiny-rm")]
         hub.add("there/tiny-rm", tiny.write_model(tmp_path / "third", seed=2))
-        both = converted("here/tiny-rm", "there/tiny-rm")
-        assert [model.card.slug for model in both] == ["here-tiny-rm", "there-tiny-rm"]
+        namesakes = converted("here/tiny-rm", "there/tiny-rm")
+        assert [model.card.slug for model in namesakes] == ["here-tiny-rm", "there-tiny-rm"]
         flags = ["--source=here/tiny-rm", "--revision=v1", f"--checkpoint={tmp_path / 'ck'}"]
         command("convert", *flags).fine()
         card = Checkpoint.open(tmp_path / "ck").card
@@ -182,10 +182,10 @@ def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypa
     folder, opened, plain = tiny.write_model(tmp_path / "my-rm"), [], convert.convert
     began, go_on = threading.Event(), threading.Event()
 
-    def slowly(*arguments, **named):
+    def slowly(*arguments, **keywords):
         began.set()
         assert go_on.wait(60)
-        return plain(*arguments, **named)
+        return plain(*arguments, **keywords)
 
     monkeypatch.setattr(convert, "convert", slowly)
     calls = [
@@ -195,12 +195,12 @@ def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypa
     calls[0].start()
     assert began.wait(60)
     calls[1].start()
-    said = heard(capsys, "waiting for another command")
+    printed = heard(capsys, "waiting for another command")
     go_on.set()
     for call in calls:
         call.join()
-    said += capsys.readouterr().err
-    assert said.count("converting into") == 1 and "converted before" in said
+    printed += capsys.readouterr().err
+    assert printed.count("converting into") == 1 and "converted before" in printed
     assert opened[0].path == opened[1].path and len(made(config)) == 1
 
 

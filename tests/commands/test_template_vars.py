@@ -20,8 +20,8 @@ def hf(tmp_path):
 
 
 def test_a_run_goes_on_only_under_the_same_variables(command, run, hf, tmp_path):
-    where = [str(hf), f"--run={run.folder}", f"--config.cache={tmp_path / 'cache'}"]
-    flags = ["sweep", *where, f"--prompt={PROMPT}", "--config.self_check=1"]
+    paths = [str(hf), f"--run={run.folder}", f"--config.cache={tmp_path / 'cache'}"]
+    flags = ["sweep", *paths, f"--prompt={PROMPT}", "--config.self_check=1"]
     assert command(*flags, f"--config.convert.template_vars={SAID}").code == 0
     [result] = run.results().values()
     assert result.identity.template_vars == {"principle": "brief, kind"}
@@ -32,16 +32,16 @@ def test_a_run_goes_on_only_under_the_same_variables(command, run, hf, tmp_path)
 
 
 def test_a_rows_variable_goes_before_the_conversions(command, hf, tmp_path):
-    where = [f"--source={hf}", f"--checkpoint={tmp_path / 'c'}"]
-    assert command("convert", *where, f"--config.template_vars={SAID}").code == 0
+    paths = [f"--source={hf}", f"--checkpoint={tmp_path / 'c'}"]
+    assert command("convert", *paths, f"--config.template_vars={SAID}").code == 0
     chat = Checkpoint.open(tmp_path / "c").template
     turns = [{"role": "user", "content": PROMPT}]
-    both = chat.texts([turns, turns], [{}, {"principle": "true"}])
-    assert ["brief, kind" in text for text in both] == [True, False] and "true" in both[1]
+    texts = chat.texts([turns, turns], [{}, {"principle": "true"}])
+    assert ["brief, kind" in text for text in texts] == [True, False] and "true" in texts[1]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("principle=a,principel=b", "'principel'; allowed: principle"),
         ("messages=x", "template_vars: messages"),
@@ -50,7 +50,7 @@ def test_a_rows_variable_goes_before_the_conversions(command, hf, tmp_path):
         ("principle=a, principle=b", "each name once"),
     ],
 )
-def test_a_name_that_the_template_does_not_read_is_refused(command, hf, tmp_path, given, said):
+def test_a_name_that_the_template_does_not_read_is_refused(command, hf, tmp_path, given, message):
     flags = [f"--source={hf}", f"--checkpoint={tmp_path / 'c'}", f"--config.template_vars={given}"]
-    assert said in command("convert", *flags).refusal()
+    assert message in command("convert", *flags).refusal()
     assert not (tmp_path / "c").exists()

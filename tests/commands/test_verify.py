@@ -32,8 +32,8 @@ def whole(tmp_path_factory):
         runs.add_search(made, "tiny", direction, [1.0, 2.0, 3.0])
 
     def computed(content):
-        for said in content["results"].values():
-            said["identity"]["dtype"] = "float32"
+        for result in content["results"].values():
+            result["identity"]["dtype"] = "float32"
 
     runs.edit_run(made, computed)
     return made
@@ -92,9 +92,9 @@ def pipe(run):
     threading.Thread(target=(run / PART).write_bytes, args=[b""], daemon=True).start()
 
 
-def of_check(**said):
+def of_check(**values):
     """Alters the self-check of the greatest prompt's sweep."""
-    return of_result(lambda entry: entry["self_check"].update(said))
+    return of_result(lambda entry: entry["self_check"].update(values))
 
 
 def of_result(change):

@@ -89,7 +89,7 @@ def test_a_step_has_the_rewards_of_a_sweep(watch, trained, command, tmp_path):
     watch(folder)
     flags = [f"--run={tmp_path}/swept", f"--config.cache={tmp_path}/cache", *FAST[1:]]
     command("sweep", folder / "checkpoint-100", *flags, "--config.prompts=greatest").fine()
-    swept, step = (Run(tmp_path / each) for each in ("swept", "out/steps/100"))
+    swept, step = (Run(tmp_path / name) for name in ("swept", "out/steps/100"))
     assert swept.hashes() == step.hashes() != {}
 
 
@@ -115,15 +115,15 @@ def test_between_whole_sweeps_a_panel_is_scored(watch, trained, small, tmp_path)
         ("panel", 100),
         ("vocabulary", 288),
     ]
-    where = "scores/model=trained-checkpoint-200/prompt=greatest"
-    panel = Run(tmp_path / "out" / "steps" / "200").frame(where)
+    path = "scores/model=trained-checkpoint-200/prompt=greatest"
+    panel = Run(tmp_path / "out" / "steps" / "200").frame(path)
     for other in (100, 300):
         shutil.rmtree(folder / f"checkpoint-{other}")
     watch(folder, out=tmp_path / "other")
-    whole = Run(tmp_path / "other" / "steps" / "200").frame(where)
-    both = panel.join(whole, on="token_id", suffix="_whole")
-    assert (len(both), len(whole)) == (100, 288)
-    assert both["reward"].to_list() == pytest.approx(both["reward_whole"].to_list(), abs=1e-5)
+    whole = Run(tmp_path / "other" / "steps" / "200").frame(path)
+    joined = panel.join(whole, on="token_id", suffix="_whole")
+    assert (len(joined), len(whole)) == (100, 288)
+    assert joined["reward"].to_list() == pytest.approx(joined["reward_whole"].to_list(), abs=1e-5)
 
 
 def test_a_command_that_goes_on_scores_nothing_again(watch, trained, tmp_path, monkeypatch):
@@ -147,7 +147,7 @@ def test_a_kill_loses_nothing(watch, trained, small, tmp_path, monkeypatch):
         _, lines = watch(folder, parts, out=out)
         assert [line["step"] for line in lines] == [100, 200]
         for step in ("100", "200"):
-            whole, resumed = (Run(each / "steps" / step) for each in (tmp_path / "whole", out))
+            whole, resumed = (Run(place / "steps" / step) for place in (tmp_path / "whole", out))
             assert whole.hashes() == resumed.hashes() != {}
 
 
@@ -190,8 +190,8 @@ def test_a_step_that_is_never_whole_is_named_once(watch, trained, monkeypatch):
     _without_config(folder / "checkpoint-100")
     done, lines = watch(folder, "--noonce", "--until=300")
     assert [line["step"] for line in lines] == [200, 300]
-    [named] = [line for line in done.err if "checkpoint-100" in line]
-    assert "config.json" in named and "waiting" in named
+    [warning] = [line for line in done.err if "checkpoint-100" in line]
+    assert "config.json" in warning and "waiting" in warning
 
 
 def test_a_step_of_another_tokenizer_is_left_out(watch, trained):
@@ -277,9 +277,9 @@ def test_a_page_has_the_pairs_that_were_asked_for(watch, trained, tmp_path):
     folder, row = trained(100), {"prompt": "a", "chosen": "Yes. It is.", "rejected": "No."}
     turned = {**row, "chosen": "No.", "rejected": "Yes. It is."}
     margins = []
-    for name, each in (("b", row), ("a", turned)):
+    for name, pair in (("b", row), ("a", turned)):
         file = tmp_path / f"{name}.jsonl"
-        file.write_text(f"{json.dumps(each)}\n")
+        file.write_text(f"{json.dumps(pair)}\n")
         margins.append(watch(folder, f"--items={file}")[1][0]["margin"])
     again = watch(folder, f"--items={tmp_path}/b.jsonl")[1][0]["margin"]
     assert margins == [again, -again]

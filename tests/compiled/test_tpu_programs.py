@@ -99,10 +99,10 @@ class FaultyLayer(Layer):
 
 
 def _with_wide_stack(self: decoder.Decoder, at: decoder.At) -> Layer:
-    one = _layer(self, at)
+    block = _layer(self, at)
     wide = jax.lax.optimization_barrier(self.stacks[0].down[...].astype(jnp.float32))
-    one.down.set_value(jax.lax.dynamic_index_in_dim(wide, at.entry, 0, False))
-    return one
+    block.down.set_value(jax.lax.dynamic_index_in_dim(wide, at.entry, 0, False))
+    return block
 
 
 # Any: arguments and results of jax.jit.
@@ -190,8 +190,8 @@ def test_matmuls_and_sums_in_float32_are_seen(compiled):
 def whole_copies(program: Program) -> list[str]:
     """Copies of a chip's part of the stack that a restored layer is written into."""
     stack = program.root(program.entry).arrays[0].shape
-    every = (i for body in program.computations.values() for i in body)
-    return [i.name for i in every if i.op.startswith("copy") and i.arrays[0].shape == stack]
+    instructions = (i for body in program.computations.values() for i in body)
+    return [i.name for i in instructions if i.op.startswith("copy") and i.arrays[0].shape == stack]
 
 
 def test_a_layer_is_restored_into_the_stack_that_is_there(compiled):

@@ -52,8 +52,8 @@ def by_transformers(folder, asked, ids: np.ndarray, dtype: torch.dtype) -> np.nd
 def by_assay(model, asked, ids: np.ndarray) -> np.ndarray:
     """The same by the engine, behind shared prefixes."""
     scorer = model._scorer
-    every = [scorer.rewards(scorer.prefill(p), token_candidates(p, ids)) for p in asked]
-    return np.concatenate(every)
+    rewards = [scorer.rewards(scorer.prefill(p), token_candidates(p, ids)) for p in asked]
+    return np.concatenate(rewards)
 
 
 def test_rewards_of_random_tokens_agree_with_transformers(reward_model):

@@ -19,11 +19,11 @@ _LOOK = "import jax; d = jax.devices()[0]; print(d.platform, jax.__version__, d.
 
 def main(arguments: list[str]) -> None:
     """Says what the device is; the process then becomes pytest."""
-    where, *rest = arguments or ["accelerator"]
-    if where not in ("cpu", "accelerator"):
-        raise SystemExit(f"DEVICE={where!r}; allowed: 'cpu', 'accelerator'")
+    device, *rest = arguments or ["accelerator"]
+    if device not in ("cpu", "accelerator"):
+        raise SystemExit(f"DEVICE={device!r}; allowed: 'cpu', 'accelerator'")
     environment = {**os.environ, "COMPILE": "as-users"}
-    if where == "cpu":
+    if device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"
     looked = subprocess.run(
         [sys.executable, "-c", _LOOK], env=environment, capture_output=True, text=True, check=False
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
         reason = (looked.stderr.strip().splitlines() or ["no message"])[-1]
         raise SystemExit(f"parity tests: JAX does not start: {reason}")
     platform, version, kind = looked.stdout.strip().splitlines()[-1].split(maxsplit=2)
-    if where == "accelerator" and platform == "cpu":
+    if device == "accelerator" and platform == "cpu":
         raise SystemExit(
             "parity tests: no accelerator, JAX sees only the CPU (docs/accelerators.md: which "
             "package it needs); DEVICE=cpu runs them there"

@@ -324,9 +324,9 @@ def load(name: str, folder: Path) -> Loaded:
     return Loaded(model.base_model, head, checkpoint, restore(checkpoint))
 
 
-def restore(checkpoint: Checkpoint, **where) -> parity.Restored:
+def restore(checkpoint: Checkpoint, **settings) -> parity.Restored:
     """A checkpoint whose results have all columns that its head knows."""
-    return parity.restore(checkpoint, objectives="values", **where)
+    return parity.restore(checkpoint, objectives="values", **settings)
 
 
 def last_occurrence(sequence: Sequence[int]) -> int:

@@ -59,8 +59,8 @@ class Hub:
 
     def downloads(self, name: str) -> list[str]:
         """Requests for the content of a large file of some repository."""
-        every = [files for r in self.repositories.values() for files in r.commits.values()]
-        hashes = {sha256(files[name]) for files in every if name in files}
+        commits = [files for r in self.repositories.values() for files in r.commits.values()]
+        hashes = {sha256(files[name]) for files in commits if name in files}
         return [path for path in self.requests if any(path.startswith(f"/{h}") for h in hashes)]
 
 
@@ -211,8 +211,8 @@ class _Content(_Handler):
     """The host of large files, which knows them by hash and takes signed URLs alone."""
 
     def serve(self, path: str, end: int | None) -> None:
-        every = [files for r in self.hub.repositories.values() for files in r.commits.values()]
-        contents = {sha256(c): c for files in every for c in files.values()}
+        commits = [files for r in self.hub.repositories.values() for files in r.commits.values()]
+        contents = {sha256(c): c for files in commits for c in files.values()}
         content = contents.get(path.strip("/"))
         if content is None or not self.path.endswith(SIGNATURE):
             return self.answer(403)

@@ -138,8 +138,8 @@ def _write_scores(run: pathlib.Path, model: str, prompt: str, rewards: np.ndarra
     """Writes the parts of one result; not synced, to be quick."""
     columns = {"token_id": np.arange(len(rewards)), "reward": rewards}
     frame = pl.DataFrame(columns, schema_overrides=schema.SCORE_COLUMNS)
-    said = {"mode": "ids", "dtype": "float32"}
-    add_result(run, schema.scores_path(model, prompt), frame, _PART, identity=said, seconds=1.5)
+    identity = {"mode": "ids", "dtype": "float32"}
+    add_result(run, schema.scores_path(model, prompt), frame, _PART, identity=identity, seconds=1.5)
 
 
 def _known() -> dict[str, float]:

@@ -164,7 +164,7 @@ def write(name: str, folder: Path, template: str | None) -> Tokenizer:
     made.enable_truncation(4)
     made.enable_padding(length=8, pad_token=CLOSES, pad_id=made.token_to_id(CLOSES))
     made.save(str(folder / "tokenizer.json"))
-    named = {"bos_token": BOS, "eos_token": CLOSES, "pad_token": CLOSES}
-    named |= {"chat_template": template} if template else {}
-    (folder / "tokenizer_config.json").write_text(json.dumps(named | config))
+    fields = {"bos_token": BOS, "eos_token": CLOSES, "pad_token": CLOSES}
+    fields |= {"chat_template": template} if template else {}
+    (folder / "tokenizer_config.json").write_text(json.dumps(fields | config))
     return plain

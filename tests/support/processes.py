@@ -155,7 +155,7 @@ def assert_one_line_each(ended, code, pattern):
     """Every process that was not killed ended with the code and the one line."""
     left = [e for e in ended if e.code != -signal.SIGKILL]
     assert [e.code for e in left] == [code] * len(left), [e.err for e in ended]
-    for one in left:
-        assert one.out == []
-        assert len(one.err) == 1, one.err
-        assert re.fullmatch(f"sweep: {pattern}", one.err[0]), one.err
+    for process in left:
+        assert process.out == []
+        assert len(process.err) == 1, process.err
+        assert re.fullmatch(f"sweep: {pattern}", process.err[0]), process.err

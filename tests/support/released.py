@@ -25,8 +25,8 @@ love,1.25,-2
 PROMPT = "What is best?"
 
 
-def import_one(source, run, layout, **said):
-    choices = Choices(layout=layout, **said)
+def import_one(source, run, layout, **fields):
+    choices = Choices(layout=layout, **fields)
     return released_scores.import_scores(str(source), str(run), choices)
 
 
@@ -37,6 +37,6 @@ def import_elo(source, run, prompt=PROMPT):
 def logprobs(columns, rows=40, seed=0):
     values = np.random.default_rng(seed).normal(size=(rows, len(columns)))
     values -= np.log(np.exp(values).sum(axis=0))
-    named = {"token_id": range(rows), "token_name": map(str, range(rows))}
+    ids = {"token_id": range(rows), "token_name": map(str, range(rows))}
     tokens = {"token_decoded": [f" t{i}" for i in range(rows)]}
-    return pl.DataFrame({**named, **tokens, **dict(zip(columns, values.T, strict=True))})
+    return pl.DataFrame({**ids, **tokens, **dict(zip(columns, values.T, strict=True))})

@@ -78,8 +78,8 @@ def write_run(
         by_id = rewards if isinstance(rewards, dict) else dict(enumerate(rewards))
         frame = pl.DataFrame([list(by_id), list(by_id.values())], schema=schema.SCORE_COLUMNS)
         path = schema.scores_path(model, prompt)
-        said = {"mode": "ids", "dtype": "float32"}
-        add_result(run, path, frame, size, identity=said, self_check=CHECK, seconds=1.5)
+        identity = {"mode": "ids", "dtype": "float32"}
+        add_result(run, path, frame, size, identity=identity, self_check=CHECK, seconds=1.5)
     return run
 
 
@@ -108,10 +108,10 @@ def edit_run(
     _write_record(run, content)
     for path in paths.keys() - results.keys():
         paths[path].unlink()
-    for path, said in results.items():
+    for path, result in results.items():
         if follow:
-            said["inputs"] = _inputs(content, path)
-        (run / path / schema.RESULT).write_bytes(sealed(said, schema.VERSION))
+            result["inputs"] = _inputs(content, path)
+        (run / path / schema.RESULT).write_bytes(sealed(result, schema.VERSION))
 
 
 def _read_json(file: pathlib.Path) -> dict[str, Any]:
@@ -131,9 +131,9 @@ def _inputs(content: Mapping[str, Any], path: str) -> dict[str, dict[str, str]]:
     keys = {"models": "checkpoint_hash", "lists": "items_hash"}
     found = {kind: match[1] for kind, match in names.items() if match}
     return {
-        kind: {name: said[keys[kind]] if kind in keys else said}
+        kind: {name: entry[keys[kind]] if kind in keys else entry}
         for kind, name in found.items()
-        if (said := content[kind].get(name)) is not None
+        if (entry := content[kind].get(name)) is not None
     }
 
 
@@ -144,7 +144,7 @@ def add_result(
     size: int = 0,
     *,
     identity: Mapping[str, Any] = MappingProxyType({}),
-    **said: Any,
+    **fields: Any,
 ) -> None:
     """Writes a result of parts of `size` ids, by default of one; the first key is the id.
 
@@ -172,7 +172,7 @@ def add_result(
         inputs=_inputs(content, path),
         part_size=size or max(len(frame), 1),
         ways=({"platform": "cpu"},),
-        **{"self_check": CHECK, **said},
+        **{"self_check": CHECK, **fields},
     )
     (run / path).mkdir(parents=True)
     for start, end in result.spans or [(0, len(frame))]:
@@ -194,9 +194,9 @@ def add_objectives(
 ) -> None:
     """Adds objectives (name -> values by token) to a scored vocabulary; weights make it gated."""
     columns = {name: pl.Series(list(x), dtype=pl.Float32) for name, x in objectives.items()}
-    said = {"objectives": tuple(objectives)}
+    identity = {"objectives": tuple(objectives)}
     coefficients = None if weights is None else {n: float(x) for n, x in weights.items()}
-    _add_columns(run, model, prompt, columns, said, coefficients=coefficients)
+    _add_columns(run, model, prompt, columns, identity, coefficients=coefficients)
 
 
 def add_lens(run: pathlib.Path, model: str, prompt: str, layers: Sequence[Iterable[float]]) -> None:
@@ -204,8 +204,8 @@ def add_lens(run: pathlib.Path, model: str, prompt: str, layers: Sequence[Iterab
     names = schema.lens_columns(len(layers) + 1)
     last = _scored(run, model, prompt)["reward"]
     columns = [*(pl.Series(list(x), dtype=pl.Float32) for x in layers), last]
-    said = {"lens": len(names)}
-    _add_columns(run, model, prompt, dict(zip(names, columns, strict=True)), said)
+    identity = {"lens": len(names)}
+    _add_columns(run, model, prompt, dict(zip(names, columns, strict=True)), identity)
 
 
 def _scored(run: pathlib.Path, model: str, prompt: str) -> pl.DataFrame:
@@ -219,13 +219,13 @@ def _add_columns(
     prompt: str,
     columns: Mapping[str, pl.Series],
     identity: Mapping[str, Any],
-    **said: Any,
+    **fields: Any,
 ) -> None:
     """Adds columns to a scored vocabulary, now of one part; `identity` is added to its own."""
     path, frame = schema.scores_path(model, prompt), _scored(run, model, prompt)
     shutil.rmtree(run / path)
     own = {"mode": "ids", "dtype": "float32", **identity}
-    add_result(run, path, frame.with_columns(**columns), identity=own, **said)
+    add_result(run, path, frame.with_columns(**columns), identity=own, **fields)
 
 
 def add_items(
@@ -252,10 +252,10 @@ def add_probes(
 ) -> None:
     """Adds edited replies of a list that has been added: each model's rewards [probes, replies]."""
     labels = pl.Series([[{"name": "probe", "value": probe}] for probe in probes])
-    each = [
+    tables = [
         table.with_columns(labels=pl.lit(labels[at : at + 1]).first()) for at in range(len(probes))
     ]
-    edited = pl.concat(each).with_columns(conversation_id=pl.int_range(pl.len(), dtype=pl.UInt32))
+    edited = pl.concat(tables).with_columns(conversation_id=pl.int_range(pl.len(), dtype=pl.UInt32))
     flat = {model: np.ravel(values).tolist() for model, values in rewards.items()}
     add_conversations(run, f"{name}{schema.PROBES}", edited, flat)
 
@@ -264,8 +264,8 @@ def list_of(rows: Sequence[tuple[str, str, str, Mapping[str, str | None]]]) -> p
     """Prompt, chosen, rejected, labels of each pair -> the list."""
     sides = [
         (number, side, prompt, reply, labels)
-        for number, (prompt, *both, labels) in enumerate(rows, 1)
-        for side, reply in zip(("chosen", "rejected"), both, strict=True)
+        for number, (prompt, *replies, labels) in enumerate(rows, 1)
+        for side, reply in zip(("chosen", "rejected"), replies, strict=True)
     ]
     columns = {
         "conversation_id": range(len(sides)),
@@ -330,7 +330,7 @@ def add_search(
     name: str = "gcg-seed3",
     prompt: str = "greatest",
     text: str = "",
-    **said: Any,
+    **fields: Any,
 ) -> pathlib.Path:
     """Adds a search with one row per step, of 1e9 operations each; returns its trace.
 
@@ -347,7 +347,7 @@ def add_search(
     }
     path = f"{schema.SEQUENCES_DIR}/model={model}/prompt={prompt}/direction={direction}/{name}"
     shutil.rmtree(run / path, ignore_errors=True)
-    add_result(run, path, pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS), **said)
+    add_result(run, path, pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS), **fields)
     return run / path / schema.TRACE
 
 

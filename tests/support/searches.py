@@ -39,8 +39,8 @@ def settings(**changes) -> SearchSettings:
 
 def search(run, models, prompts=PROMPT, *, joint=False, certify=False, data=1, **changes):
     """Searches into a run folder."""
-    where = str(run), settings(**changes), make_mesh(data)
-    return search_sequences(models, prompts, *where, joint=joint, certify=certify)
+    arguments = str(run), settings(**changes), make_mesh(data)
+    return search_sequences(models, prompts, *arguments, joint=joint, certify=certify)
 
 
 def file_of(run, direction="max", method="gcg"):
@@ -82,8 +82,8 @@ def _scorer(path, data) -> RewardScorer:
 
 def plain_rewards(scorer, problem, ids):
     """Mean over the prompts of the plain pass, for sequences [N, T]."""
-    every = [
+    rewards = [
         scorer.plain_rewards([[*p.prefix, *row, *p.suffix] for row in ids.tolist()])[0]
         for p in problem.prompts
     ]
-    return np.mean(every, axis=0)
+    return np.mean(rewards, axis=0)

@@ -87,9 +87,9 @@ class Passes:
     def step(self) -> Any:
         """A step of a sweep."""
         rows = self.work.candidates * self.mesh.shape["data"]
-        one = self._shape((rows,), jnp.int32, "C")
+        counts = self._shape((rows,), jnp.int32, "C")
         ids = self._shape((rows, self.work.positions), jnp.int32, "CT")
-        candidates, step = Candidates(ids=ids, shared=one, last=one), self.scorer.score_step
+        candidates, step = Candidates(ids=ids, shared=counts, last=counts), self.scorer.score_step
         return _lowered(step, self.params, self._prefix(), candidates)
 
     def prompt(self) -> Any:
