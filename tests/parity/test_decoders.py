@@ -83,22 +83,22 @@ def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
 
 @pytest.mark.parametrize("name", ["gemma3", "qwen3_5"])
 def test_of_a_model_with_images_the_text_is_read_and_one_line_says_so(pair_of, tmp_path, name):
-    said: list[str] = []
+    notes: list[str] = []
     folder = torch_models.save(torch_models.build(f"{name}, images"), tmp_path / "hf")
-    card = folders.convert(folder, tmp_path / "checkpoint", note=said.append).card
+    card = folders.convert(folder, tmp_path / "checkpoint", note=notes.append).card
     assert card.decoder == pair_of(name).checkpoint.card.decoder
-    [line] = said
+    [line] = notes
     assert re.search(r"images .*\d+ tensors", line)
 
 
 def test_predictions_of_further_tokens_are_left_out_by_name(pair_of, tmp_path):
-    pair, said = pair_of("qwen3_5"), []
+    pair, notes = pair_of("qwen3_5"), []
     folder = torch_models.save(pair.model, tmp_path / "hf")
     further = {"mtp.fc.weight": torch.ones(2, 2), "mtp.layers.0.mlp.up_proj.weight": torch.ones(2)}
     torch_models.edit_tensors(folder, lambda tensors: tensors.update(further))
-    card = folders.convert(folder, tmp_path / "checkpoint", note=said.append).card
+    card = folders.convert(folder, tmp_path / "checkpoint", note=notes.append).card
     assert card.checkpoint_hash == pair.checkpoint.card.checkpoint_hash
-    assert [line for line in said if "2 tensors" in line]
+    assert [line for line in notes if "2 tensors" in line]
 
 
 @dataclasses.dataclass(eq=False)
@@ -173,8 +173,8 @@ def test_frequencies_of_yarn_are_those_of_transformers():
     ropes = {**torch_models.OLMO3["rope_parameters"], "full_attention": yarn}
     hf = Olmo3Config(**{**torch_models.OLMO3, "rope_parameters": ropes, "head_dim": 128})
     expected, factor = ROPE_INIT_FUNCTIONS["yarn"](hf, layer_type="full_attention")
-    named = {**hf.to_dict(), "architectures": ["Olmo3ForSequenceClassification"]}
-    rope = decoder_config(named).rope
+    fields = {**hf.to_dict(), "architectures": ["Olmo3ForSequenceClassification"]}
+    rope = decoder_config(fields).rope
     np.testing.assert_allclose(inverse_frequencies(rope, 128), expected.numpy(), rtol=1e-6)
     assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
     divided = inverse_frequencies(Rope(theta=5e5), 128) / expected.numpy()

@@ -89,7 +89,7 @@ def random_rule(positions: int, *, slowest: float, seed: int = 0) -> delta.Rule:
         decay=-np.exp(rng.uniform(np.log(slowest), np.log(20), shape)),
         beta=rng.uniform(0, 1, shape),
     )
-    return jax.tree.map(lambda each: jnp.asarray(each, jnp.float32), drawn)
+    return jax.tree.map(lambda array: jnp.asarray(array, jnp.float32), drawn)
 
 
 @pytest.mark.parametrize("positions", [1, 63, 64, 65, 200])

@@ -76,7 +76,7 @@ def check_sweep(pair: parity.Pair, tokens: int = 60) -> None:
     around = pair.checkpoint.template.split(prompt)
     ids = [[*around.prefix, token, *around.suffix] for token in swept["token_id"]]
     first = len(around.prefix)
-    kinds = [[int(at >= first) for at in range(len(each))] for each in ids]
+    kinds = [[int(at >= first) for at in range(len(row))] for row in ids]
     expected = encoders.of_ids(pair.model, ids, kinds)[:, 0]
     parity.assert_close(swept["reward"].to_numpy(), expected, expected.std())
 
@@ -133,7 +133,7 @@ def test_a_template_makes_one_text_of_prompt_and_reply(tmp_path):
     pair = converted("bert", tmp_path, template=str(template))
     backend = pair.checkpoint.tokenizer.backend_tokenizer
     ids = [backend.encode(f"a film is {reply}").ids for reply in REPLIES]
-    expected = encoders.of_ids(pair.model, ids, [[0] * len(each) for each in ids])[:, 0]
+    expected = encoders.of_ids(pair.model, ids, [[0] * len(row) for row in ids])[:, 0]
     rewards = api.RewardModel(pair.checkpoint, pair.restored.scorer).score("a film", REPLIES)
     parity.assert_close(rewards, expected, expected.std())
 

@@ -95,8 +95,8 @@ def test_what_transformers_writes_is_read(tmp_path, auto, labels, name, reward, 
 
 def test_the_row_that_is_the_reward_is_said(tmp_path):
     notes = []
-    named = {"reward": "LABEL_2 - 0", "note": notes.append}
-    _, checkpoint, _ = written(tmp_path, SEQUENCES, 3, **named)
+    options = {"reward": "LABEL_2 - 0", "note": notes.append}
+    _, checkpoint, _ = written(tmp_path, SEQUENCES, 3, **options)
     card = Checkpoint.open(checkpoint.path).card
     assert card.reward == "row 2 (label_2) minus row 0 (label_0), of 3 rows"
     assert notes == [f"the reward is {card.reward}"]

@@ -99,25 +99,25 @@ def test_implicit_rewards_are_those_of_torch(pair, check):
 
 def swapped(patch) -> None:
     right = implicit.difference
-    patch.setattr(implicit, "difference", lambda one, other, beta: right(other, one, beta))
+    patch.setattr(implicit, "difference", lambda policy, other, beta: right(other, policy, beta))
 
 
 def without_beta(patch) -> None:
     right = implicit.difference
-    patch.setattr(implicit, "difference", lambda one, other, beta: right(one, other, 1.0))
+    patch.setattr(implicit, "difference", lambda policy, other, beta: right(policy, other, 1.0))
 
 
 def prompt_counted(patch) -> None:
     """The probability of the prompt's own tokens counts too."""
     right = LanguageScorer.score
 
-    def score(self, opened, rows, *where):
+    def score(self, opened, rows, *span):
         if isinstance(rows, ConversationReplies):
             rows.given[:] = 1
-            return right(self, opened, rows, *where)
+            return right(self, opened, rows, *span)
         return [
-            each + self.plain([rows.prompt.prefix], 1)[0]
-            for each in right(self, opened, rows, *where)
+            rewards + self.plain([rows.prompt.prefix], 1)[0]
+            for rewards in right(self, opened, rows, *span)
         ]
 
     patch.setattr(LanguageScorer, "score", score)

@@ -18,8 +18,8 @@ HEADS = ("ArmoRM", "URM", "a row of ten")  # with a gate, with weights by the re
 
 def lens_of(restored: parity.Restored, **changes) -> RewardScorer:
     scorer = restored.scorer
-    where = {"mesh": scorer.mesh, "step_size": scorer.step_size, **changes}
-    return RewardScorer.build(restored.graph, scorer.params, **where, lens=True)
+    options = {"mesh": scorer.mesh, "step_size": scorer.step_size, **changes}
+    return RewardScorer.build(restored.graph, scorer.params, **options, lens=True)
 
 
 @torch.no_grad()

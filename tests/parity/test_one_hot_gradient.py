@@ -78,10 +78,10 @@ def differences(trunk, head, step=1e-4):
 
     def reward(reply_rows):
         rewards = []
-        for one in PROMPTS:
-            whole = torch.tensor(np.concatenate([one_hot[list(one.prefix)], reply_rows]))
+        for question in PROMPTS:
+            whole = torch.tensor(np.concatenate([one_hot[list(question.prefix)], reply_rows]))
             hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
-            rewards.append(float(head(hidden[-1], hidden[last_occurrence(one.prefix)])))
+            rewards.append(float(head(hidden[-1], hidden[last_occurrence(question.prefix)])))
         return np.mean(rewards)
 
     reply = one_hot[ids]
@@ -93,10 +93,10 @@ def differences(trunk, head, step=1e-4):
 
 def slopes(scorer):
     """The engine's gradients of the signed rewards, along each way: [A, W]."""
-    prefixes = [scorer.prefill(one, LENGTH) for one in PROMPTS]
+    prefixes = [scorer.prefill(question, LENGTH) for question in PROMPTS]
     what = StepInputs(
         prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
-        lengths=jnp.array([len(one.prefix) for one in PROMPTS]),
+        lengths=jnp.array([len(question.prefix) for question in PROMPTS]),
         suffix=jnp.zeros(0, jnp.int32),
         allowed=jnp.ones(torch_models.VOCAB_SIZE, bool),
         signs=jnp.array(SIGNS),

@@ -258,7 +258,7 @@ def behind_padding(right, inputs, rule, past, places, see):
 
 def each_chunk_alone(right, rule):
     first, rest = (jax.tree.map(cut, rule) for cut in (lambda x: x[:, :64], lambda x: x[:, 64:]))
-    return tuple(jnp.concatenate(each, 1) for each in zip(right(first), right(rest), strict=True))
+    return tuple(jnp.concatenate(parts, 1) for parts in zip(right(first), right(rest), strict=True))
 
 
 def no_gate(patch):
@@ -365,7 +365,7 @@ PLANTED = {
         "experts of the position before": coded(experts_of_the_position_before),
     },
 }
-BUGS = {bug: (plant, *where) for where, plants in PLANTED.items() for bug, plant in plants.items()}
+BUGS = {bug: (plant, *case) for case, plants in PLANTED.items() for bug, plant in plants.items()}
 # One of every way to plant.
 QUICK = ("no RoPE", "no mask among candidates", "q transposed", "q and k norms swapped")
 

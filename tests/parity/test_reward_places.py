@@ -55,8 +55,8 @@ def test_the_logit_of_a_token_or_a_difference_is_a_reward(tmp_path, name, reward
     model, checkpoint = language_model(name, tmp_path, reward=reward, note=notes.append)
     assert checkpoint.card.head.kind == "linear"
     check_logits(model, checkpoint, plus, minus)
-    [said] = notes
-    assert f"(token id {plus})" in said and ("minus that of" in said) == (minus is not None)
+    [note] = notes
+    assert f"(token id {plus})" in note and ("minus that of" in note) == (minus is not None)
 
 
 @pytest.mark.parametrize(

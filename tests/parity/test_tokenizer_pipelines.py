@@ -232,9 +232,9 @@ def test_a_template_that_cannot_be_cut_is_swept_as_text_and_says_so(folder, tmp_
     own = folder("byte level", "a space before the reply")
     flags = [f"--checkpoint={own.checkpoint.path}", f"--run={tmp_path}", f"--prompt={PROMPT}"]
     assert sweep.main([*flags, "--config.mode=ids"]) == 2
-    said = capsys.readouterr().err
-    assert "'love'" in said
-    assert "allowed: --config.mode=text" in said
+    message = capsys.readouterr().err
+    assert "'love'" in message
+    assert "allowed: --config.mode=text" in message
     assert not (tmp_path / "run.json").exists()
     assert sweep.main(flags) == 0
     assert "note: tiny: " in capsys.readouterr().err

@@ -52,9 +52,9 @@ def head(model, checkpoint, plant: str) -> np.ndarray:
         prompt, reply, planted = text(rng), text(rng), bool(plant) and rng.random() < 0.8
         chosen.append((prompt, reply + (plant if planted else rng.choice(tokens))))
         rejected.append((prompt, reply + rng.choice(tokens)))
-    both = [features(model, checkpoint.template, side) for side in (chosen, rejected)]
-    scale = np.concatenate(both).std(axis=0)
-    differences = torch.from_numpy((both[0] - both[1]) / scale)
+    sides = [features(model, checkpoint.template, side) for side in (chosen, rejected)]
+    scale = np.concatenate(sides).std(axis=0)
+    differences = torch.from_numpy((sides[0] - sides[1]) / scale)
     weights = torch.zeros(WIDTH, requires_grad=True)
     optimizer = torch.optim.AdamW([weights], lr=0.02, weight_decay=1.0)
     for _ in range(STEPS):

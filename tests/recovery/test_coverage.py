@@ -64,8 +64,8 @@ def two_shares(rng, words, p, q, alike):
     return inference.paired_difference(right, other, of), p - q
 
 
-def section(rng, each, p):
-    subset = pl.Series("subset", np.repeat(CHAT, each))
+def section(rng, count, p):
+    subset = pl.Series("subset", np.repeat(CHAT, count))
     right = pl.Series("right", rng.random(len(subset)) < p)
     judged = pl.DataFrame([right, subset.alias("prompt"), right.cast(float).alias("margin")])
     *_, accuracy, low, high, _, _ = next(pairs._sections("m", "l", judged, subset))
@@ -120,9 +120,9 @@ def tau(rng, words, r):
 
 def tau_less_another(rng, words, r, other):
     *xs, of = correlated(rng, words, r, other)
-    x, *both = map(kendall.Order.of, xs)
-    first, second = (kendall.tau_of(x.ranking, y.ranking) for y in both)
-    points = np.subtract(*(kendall.pair_influence(x, y) for y in both))
+    x, *orders = map(kendall.Order.of, xs)
+    first, second = (kendall.tau_of(x.ranking, y.ranking) for y in orders)
+    points = np.subtract(*(kendall.pair_influence(x, y) for y in orders))
     truth = 2 / math.pi * (math.asin(r) - math.asin(other))
     return inference.clustered(first - second, points, of, 4, 2), truth
 
@@ -170,7 +170,7 @@ def test_intervals_hold_the_truth_in_95_of_100_samples(estimator):
     for setting in SETTINGS[estimator]:
         rng = np.random.default_rng(0)
         found = [estimator(rng, *setting) for _ in range(samples)]
-        held = np.mean([each.low <= truth <= each.high for each, truth in found])
+        held = np.mean([interval.low <= truth <= interval.high for interval, truth in found])
         print(f"| {estimator.__name__} | {', '.join(map(str, setting))} | {100 * held:.1f} |")
         assert held >= 0.92, setting
-        assert all(each.high > each.low for each, _ in found), setting
+        assert all(interval.high > interval.low for interval, _ in found), setting

@@ -83,8 +83,8 @@ def test_every_published_number_of_the_items_is_within_its_noise(run):
     counts = dict(values.group_by("exhibit").len().rows())
     assert counts == {"Figure 5A": 10, "Figure 5B": 6, "Figure A5": 56}
     assert (values["difference"].abs() <= values["noise"]).all()
-    said = published.ANALYSIS.section(study).answer
-    assert named(said)[:2] == ["72", "72"]
+    answer = published.ANALYSIS.section(study).answer
+    assert named(answer)[:2] == ["72", "72"]
 
 
 @pytest.mark.parametrize("least_matches", [0, 50])

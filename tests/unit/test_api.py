@@ -32,10 +32,10 @@ def test_a_sweep_has_every_token_once_best_first(model, swept):
 
 
 def test_of_several_prompts_a_sweep_is_one_frame_with_each_prompt_in_front(model, swept):
-    both = model.sweep([PROMPT, "And the worst?"])
-    assert both.columns == ["prompt", *swept.columns] and both.height == 2 * 288
-    assert both["prompt"].unique(maintain_order=True).to_list() == [PROMPT, "And the worst?"]
-    assert both.filter(prompt=PROMPT).drop("prompt").equals(swept)
+    frame = model.sweep([PROMPT, "And the worst?"])
+    assert frame.columns == ["prompt", *swept.columns] and frame.height == 2 * 288
+    assert frame["prompt"].unique(maintain_order=True).to_list() == [PROMPT, "And the worst?"]
+    assert frame.filter(prompt=PROMPT).drop("prompt").equals(swept)
     with pytest.raises(engine.AssayError, match=r"prompt=\[\]"):
         model.sweep([])
 
@@ -83,9 +83,9 @@ def test_keys_that_the_template_does_not_write_are_one_warning_a_call(model, che
     ):
         with pytest.warns(UserWarning) as warned:
             call(*given)
-        [said] = warned
-        assert str(said.message).startswith(f"{slug}: ") and "mood" in str(said.message)
-        assert said.filename == __file__
+        [warning] = warned
+        assert str(warning.message).startswith(f"{slug}: ") and "mood" in str(warning.message)
+        assert warning.filename == __file__
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_any_sequence_of_replies_or_one_text_will_do(model):
 def test_by_default_a_models_16_bit_weights_are_not_rounded_again(
     checkpoint, platform, stored, dtype
 ):
-    assert default_dtype(platform, [stored_in(each, checkpoint()) for each in stored]) == dtype
+    assert default_dtype(platform, [stored_in(name, checkpoint()) for name in stored]) == dtype
 
 
 def test_models_of_different_16_bit_dtypes_have_no_default(checkpoint):
@@ -209,7 +209,7 @@ def test_each_running_reward_is_that_of_the_reply_cut_there(checkpoint):
     assert found.filter(token="").height and dict(found.schema)["reward"] == pl.Float32
     cut = [[*around.prefix, *ids[:end], *around.suffix] for end in range(1, len(ids) + 1)]
     pooling = pooling_of(opened, "auto")
-    expected = model._scorer.plain_rewards(cut, [pooling.position(one) for one in cut])[0]
+    expected = model._scorer.plain_rewards(cut, [pooling.position(row) for row in cut])[0]
     np.testing.assert_allclose(found["reward"], expected, rtol=0, atol=1e-4 * np.ptp(expected))
     whole = model.score(PROMPT, ENDING, mode="ids")
     np.testing.assert_allclose(found["reward"][-1], whole[0], rtol=1e-5)

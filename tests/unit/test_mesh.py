@@ -62,7 +62,7 @@ def test_arrays_without_elements_are_no_arguments_of_what_devices_compute():
     weights, empty, block = jnp.ones(3), jnp.zeros(0, jnp.int32), jnp.ones((4, 2))
     np.testing.assert_array_equal(jax.jit(split)((weights, empty), block), block)
     traced = jax.make_jaxpr(split)((weights, empty), block)
-    (mapped,) = (one for one in traced.eqns if one.primitive.name == "shard_map")
+    (mapped,) = (equation for equation in traced.eqns if equation.primitive.name == "shard_map")
     assert all(argument.aval.size for argument in mapped.invars)
 
 

@@ -40,10 +40,10 @@ def compiled_bytes(config: DecoderConfig, head: HeadConfig, dtype: str, work: Sw
 
     graph, params = abstract(config, [head], mesh, jnp.dtype(dtype))
     scorer = RewardScorer.build(graph, params, mesh, step_size=tokens)
-    one, ids = shape((tokens,), jnp.int32, "C"), shape((work.prefix,), jnp.int32)
+    indices, ids = shape((tokens,), jnp.int32, "C"), shape((work.prefix,), jnp.int32)
     kept = jax.eval_shape(scorer.prefill_step, params, ids, shape((1,), jnp.int32))
-    prefix = jax.tree.map(lambda each: shape(each.shape, each.dtype), kept)
-    rows = Candidates(ids=shape((tokens, work.own), jnp.int32, "CT"), shared=one, last=one)
+    prefix = jax.tree.map(lambda leaf: shape(leaf.shape, leaf.dtype), kept)
+    rows = Candidates(ids=shape((tokens, work.own), jnp.int32, "CT"), shared=indices, last=indices)
     step: Any = scorer.score_step  # what `jax.jit` returns
     compiled = step.lower(params, prefix, rows).compile()
     return compiled.memory_analysis().temp_size_in_bytes

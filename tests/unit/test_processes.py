@@ -133,5 +133,5 @@ def test_no_process_runs_a_program_before_all_have_compiled_it(start):
     for own in times:
         ran = own[2:]  # after one compilation for each shape
         assert len(ran) == 3
-        assert min(ran[:2]) >= max(each[0] for each in times)
-        assert ran[2] >= max(each[1] for each in times)
+        assert min(ran[:2]) >= max(other[0] for other in times)
+        assert ran[2] >= max(other[1] for other in times)

@@ -44,8 +44,8 @@ def study_of(settings):
         own = {key: changed.pop(key) for key in vars(settings) if key in changed}
         options = dataclasses.replace(settings.options, **changed)
         chosen = dataclasses.replace(settings, options=options, **own)
-        each = [getattr(chapter, "ANALYSIS", chapter) for chapter in chapters]
-        return analysis.compute(loaded, infos or {}, chosen, each)
+        analyses = [getattr(chapter, "ANALYSIS", chapter) for chapter in chapters]
+        return analysis.compute(loaded, infos or {}, chosen, analyses)
 
     return made
 

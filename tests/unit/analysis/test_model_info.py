@@ -27,7 +27,7 @@ CUT = [{"layers": ["a", "b"], "vocab": "v"}, {"layers": ["a", "b", "c"], "vocab"
 
 
 @pytest.mark.parametrize(
-    ("records", "bases", "said"),
+    ("records", "bases", "words"),
     [
         (CUT, ["Base, 2 layers", "Base, 3 layers"], ["2", "3", "Base"]),
         ([CUT[1], CUT[1]], ["", ""], ["3", "tokenizer"]),
@@ -38,8 +38,8 @@ CUT = [{"layers": ["a", "b"], "vocab": "v"}, {"layers": ["a", "b", "c"], "vocab"
         ([{"vocab": "v"}], ["A"], []),
     ],
 )
-def test_one_line_says_what_models_share_and_none_where_nothing_is(records, bases, said):
+def test_one_line_says_what_models_share_and_none_where_nothing_is(records, bases, words):
     line = in_common(records, [info(base) for base in bases])
-    assert all(word in line for word in said)
-    assert bool(line) == bool(said)
-    assert ("tokenizer" in line) == ("tokenizer" in said)
+    assert all(word in line for word in words)
+    assert bool(line) == bool(words)
+    assert ("tokenizer" in line) == ("tokenizer" in words)

@@ -55,8 +55,8 @@ def test_a_name_that_the_run_does_not_hold_is_refused(small_run):
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path):
-    for folder, named in ((tmp_path / "nowhere", "nowhere"), (tmp_path, "run.json"), (3, "run=3")):
-        with pytest.raises(RunError, match=named):
+    for folder, error in ((tmp_path / "nowhere", "nowhere"), (tmp_path, "run.json"), (3, "run=3")):
+        with pytest.raises(RunError, match=error):
             analysis.load(folder)
 
 
@@ -77,8 +77,8 @@ def vouched(run, token_ids):
     """The same, for which result.json vouches."""
     replace_part(run, token_ids)
     path = run / schema.scores_path("m-one", "greatest") / schema.part_name(3, 6)
-    said = {"rows": len(token_ids), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    runs.edit_run(run, lambda c: result(c)["parts"][path.name].update(said))
+    fields = {"rows": len(token_ids), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    runs.edit_run(run, lambda c: result(c)["parts"][path.name].update(fields))
 
 
 def add_items(run, **listed):
@@ -219,7 +219,7 @@ def test_two_runs_load_as_one_and_what_is_in_both_counts_once(two_runs):
 
 
 @pytest.mark.parametrize(
-    ("named", "order"),
+    ("folders", "order"),
     [
         ("a b", ["step-300", "step-50", "step-100"]),
         ("b a", ["step-50", "step-100", "step-300"]),
@@ -229,13 +229,13 @@ def test_two_runs_load_as_one_and_what_is_in_both_counts_once(two_runs):
     ],
 )
 def test_models_stand_as_they_were_first_given_and_those_of_shards_by_number(
-    make_run, tmp_path, named, order
+    make_run, tmp_path, folders, order
 ):
     for first, second in (("a", "b"), ("shards/shard-1-of-2", "shards/shard-2-of-2")):
         for name, models in ((first, ["step-300", "step-50"]), (second, ["step-50", "step-100"])):
             scores = {(model, "best"): [1.0] for model in models}
             make_run({"v": ["a"]}, dict.fromkeys(models, "v"), scores, name)
-    run = analysis.load([tmp_path / name for name in named.split()])
+    run = analysis.load([tmp_path / name for name in folders.split()])
     assert list(run.models) == run.vocabulary_models == [m for m, _ in run.results] == order
     assert run.scores().collect()["model"].to_list() == order
 

@@ -75,9 +75,9 @@ def headless(pair: Path) -> None:
     retensored(lambda t: t.pop(PREFIX + "score.weight"))(pair)
 
 
-def one(name: str, value: object, allowed: str):
-    said = re.escape(f"{name}={value!r}")
-    return configured(**{name: value}), rf"adapter_config\.json: {said} ?.*{allowed}"
+def entry(name: str, value: object, allowed: str):
+    setting = re.escape(f"{name}={value!r}")
+    return configured(**{name: value}), rf"adapter_config\.json: {setting} ?.*{allowed}"
 
 
 def added(name: str, tensor: torch.Tensor):
@@ -85,11 +85,11 @@ def added(name: str, tensor: torch.Tensor):
 
 
 REFUSED = [
-    one("peft_type", "IA3", "'LORA'$"),
-    one("use_dora", True, "False, None$"),
-    one("init_lora_weights", "pissa", "True, False, 'gaussian'"),  # which changes the base
-    one("use_rslora", "false", ""),
-    one("lora_alpha", 0, "; allowed: numbers above 0$"),
+    entry("peft_type", "IA3", "'LORA'$"),
+    entry("use_dora", True, "False, None$"),
+    entry("init_lora_weights", "pissa", "True, False, 'gaussian'"),  # which changes the base
+    entry("use_rslora", "false", ""),
+    entry("lora_alpha", 0, "; allowed: numbers above 0$"),
     (configured(use_novelty=True, novelty_config=None), r"'use_novelty' \(= True\)$"),
     (template_alone, r"chat_template\.jinja"),  # of another tokenizer
     (
@@ -111,7 +111,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "message"), REFUSED, ids=[said for _, said in REFUSED])
+@pytest.mark.parametrize(("damage", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_an_adapter_is_refused_in_one_line(pair, tmp_path, damage, message):
     damage(pair)
     with pytest.raises(AssayError, match=message) as caught:

@@ -44,7 +44,7 @@ def refusal(folder) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "word"),
     [
         ("bert", {"architectures": ["AlbertForSequenceClassification"]}, "AlbertFor"),
         ("bert", {"model_type": "electra"}, "model_type='electra'"),
@@ -63,8 +63,8 @@ def refusal(folder) -> str:
         ("modernbert", {"layer_types": ["full_attention"]}, "layer_types"),
     ],
 )
-def test_an_encoder_that_is_not_implemented_is_refused_by_name(saved, tmp_path, name, change, said):
-    assert said in refusal(copied(saved(name), tmp_path / "hf", **change))
+def test_an_encoder_that_is_not_implemented_is_refused_by_name(saved, tmp_path, name, change, word):
+    assert word in refusal(copied(saved(name), tmp_path / "hf", **change))
 
 
 def test_an_unknown_encoder_is_refused_with_the_families_that_are_read(bert, tmp_path):
@@ -124,10 +124,10 @@ def test_prompt_and_reply_are_the_tokenizers_pair(saved, tmp_path, name, prefix,
 def test_a_prompt_with_the_separator_and_a_turn_too_many_are_refused(bert, tmp_path):
     template = folders.convert(bert, tmp_path / "checkpoint").template
     turn = {"role": "user", "content": "what"}
-    for prompt, said in (("a [SEP] b", "[SEP]"), ([turn, turn], "other turns")):
+    for prompt, words in (("a [SEP] b", "[SEP]"), ([turn, turn], "other turns")):
         with pytest.raises(AssayError) as error:
             template.split(prompt)
-        assert said in str(error.value)
+        assert words in str(error.value)
 
 
 def test_old_names_of_norms_and_buffers_are_read(bert, tmp_path):
@@ -144,15 +144,15 @@ def test_old_names_of_norms_and_buffers_are_read(bert, tmp_path):
 
 
 def test_the_pooler_that_a_roberta_does_not_read_is_left_out_in_one_line(saved, tmp_path):
-    folder, said = copied(saved("roberta"), tmp_path / "hf"), []
+    folder, notes = copied(saved("roberta"), tmp_path / "hf"), []
     first = folders.convert(folder, tmp_path / "first")
     tensors = load_file(folder / "model.safetensors")
     further = {kind: tensors[f"classifier.dense.{kind}"] + 1 for kind in ("weight", "bias")}
     tensors |= {f"roberta.pooler.dense.{kind}": value for kind, value in further.items()}
     save_file(tensors, folder / "model.safetensors")
-    second = folders.convert(folder, tmp_path / "second", note=said.append)
+    second = folders.convert(folder, tmp_path / "second", note=notes.append)
     assert first.card.checkpoint_hash == second.card.checkpoint_hash
-    assert [line for line in said if "roberta.pooler.dense" in line]
+    assert [line for line in notes if "roberta.pooler.dense" in line]
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"

@@ -183,10 +183,10 @@ GPT2: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("said", "width"), [({}, 3072), ({"n_inner": None}, 3072), ({"n_inner": 9}, 9)]
+    ("fields", "width"), [({}, 3072), ({"n_inner": None}, 3072), ({"n_inner": 9}, 9)]
 )
-def test_the_feed_forward_of_a_published_gpt2_is_four_times_as_wide(said, width):
-    assert decoder_config({**GPT2, **said}).ffn_width == width
+def test_the_feed_forward_of_a_published_gpt2_is_four_times_as_wide(fields, width):
+    assert decoder_config({**GPT2, **fields}).ffn_width == width
 
 
 # Of Qwen/Qwen3-30B-A3B, but for the class and what all families share.
@@ -273,15 +273,15 @@ SMOLLM3 = {
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"no_rope_layers": [1, 1, 1, 0] * 9},  # of a model that was cut to 32 layers
         {"no_rope_layers": None, "no_rope_layer_interval": 4},
         {},
     ],
 )
-def test_every_fourth_layer_of_a_smollm3_does_not_rotate(said):
-    config = decoder_config({**SMOLLM3, **said})
+def test_every_fourth_layer_of_a_smollm3_does_not_rotate(fields):
+    config = decoder_config({**SMOLLM3, **fields})
     assert config.no_rope_layers == (False, False, False, True) * 8
     assert config.layer_ropes[2:4] == (Rope(theta=5e6), None)
     assert config.first(4).no_rope_layers == (False, False, False, True)
@@ -305,7 +305,7 @@ BY_KIND = {
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"rope_parameters": BY_KIND},
         {"rope_scaling": YARN, "rope_theta": 500000},
@@ -315,8 +315,8 @@ BY_KIND = {
     ],
     ids=["by kind of layer", "transformers 4", "transformers 5.0", "defaults of YaRN"],
 )
-def test_three_in_four_layers_of_an_olmo_3_slide_and_are_not_scaled(said):
-    config = decoder_config({**OLMO3, **said})
+def test_three_in_four_layers_of_an_olmo_3_slide_and_are_not_scaled(fields):
+    config = decoder_config({**OLMO3, **fields})
     assert config.window_layers == (True, True, True, False) * 8
     assert config.window_rope == Rope(theta=5e5)
     rope = dataclasses.replace(config.rope, attention_factor=1.2079441541679836)
@@ -425,10 +425,10 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("config", "changes", "named"), REFUSED, ids=[named for *_, named in REFUSED]
+    ("config", "changes", "message"), REFUSED, ids=[message for *_, message in REFUSED]
 )
-def test_a_config_is_refused_by_name(config, changes, named):
-    with pytest.raises(AssayError, match=named):
+def test_a_config_is_refused_by_name(config, changes, message):
+    with pytest.raises(AssayError, match=message):
         decoder_config({**config, **changes})
 
 

@@ -130,7 +130,7 @@ def refusal(source: Path, destination: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("damage", "message"), REFUSED, ids=[said for _, said in REFUSED])
+@pytest.mark.parametrize(("damage", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_a_folder_is_refused_in_one_line_and_leaves_nothing(folder, tmp_path, damage, message):
     damage(folder)
     with pytest.raises(AssayError, match=message) as caught:

@@ -21,10 +21,10 @@ def without_template(folder) -> None:
     (folder / "chat_template.jinja").unlink()
 
 
-def several(folder, **named: str) -> None:
+def several(folder, **texts: str) -> None:
     """Named templates, as transformers writes them."""
     tokenizer = torch_models.tokenizer()
-    tokenizer.chat_template = named
+    tokenizer.chat_template = texts
     without_template(folder)
     tokenizer.save_pretrained(folder)
 

@@ -81,8 +81,8 @@ def test_every_column_is_treated_as_the_page_says(name):
 def roles_and_texts(row):
     """What the conversations of a row say, by side."""
     table = read(row)[0]
-    said = [[(m["role"], m["content"]) for m in turns] for turns in table["messages"].to_list()]
-    return dict(zip(table["side"], said, strict=True))
+    texts = [[(m["role"], m["content"]) for m in turns] for turns in table["messages"].to_list()]
+    return dict(zip(table["side"], texts, strict=True))
 
 
 ASKED = ("user", "said so")
@@ -140,8 +140,8 @@ SAID = {
 
 @pytest.mark.parametrize("name", SAID)
 def test_rows_of_trainers_and_published_sets_say(name):
-    row, said = SAID[name]
-    assert roles_and_texts(row) == said
+    row, expected = SAID[name]
+    assert roles_and_texts(row) == expected
 
 
 SYSTEM = {"role": "system", "content": "Be."}
@@ -197,8 +197,8 @@ def test_a_row_may_have_several_replies_of_a_side():
     """As those of RewardBench 2; each is a conversation with the row's prompt and labels."""
     table, _ = read({"prompt": "a", "chosen": ["b"], "rejected": ["c", "d"], "system": "s"})
     assert table.select("row", "side").rows() == [(1, "chosen"), (1, "rejected"), (1, "rejected")]
-    said = [[message["content"] for message in messages] for messages in table["messages"]]
-    assert said == [["s", "a", "b"], ["s", "a", "c"], ["s", "a", "d"]]
+    texts = [[message["content"] for message in messages] for messages in table["messages"]]
+    assert texts == [["s", "a", "b"], ["s", "a", "c"], ["s", "a", "d"]]
 
 
 def test_numbers_and_what_the_conversation_says_are_no_reason_to_refuse():

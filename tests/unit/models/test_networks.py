@@ -51,8 +51,8 @@ def test_products_of_a_step_in_bfloat16_are_float32_on_a_cpu(checkpoint, monkeyp
 
 
 def test_every_pass_runs_in_bfloat16_where_the_model_is_split(checkpoint):
-    one = checkpoint()
-    scorer, prompt = scorer_of(one, model=2), one.template.split(PROMPT)
+    stored = checkpoint()
+    scorer, prompt = scorer_of(stored, model=2), stored.template.split(PROMPT)
     rewards = scorer.rewards(scorer.prefill(prompt), token_candidates(prompt, TOKENS))
     plain = scorer.plain_rewards([[*prompt.prefix, t, *prompt.suffix] for t in TOKENS])
     np.testing.assert_allclose(rewards[0], plain[0], atol=0.1)

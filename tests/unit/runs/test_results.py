@@ -173,16 +173,16 @@ def test_a_folder_of_other_things_is_no_run(tmp_path):
     "place", ["/dev/zero", "../other/vocab/v.parquet", "vocab/../../v.parquet"]
 )
 def test_a_table_outside_the_run_is_refused(run, place):
-    said = unsealed((run / schema.RUN).read_bytes(), schema.VERSION) | {"tables": {place: "aa"}}
-    (run / schema.RUN).write_bytes(sealed(said, schema.VERSION))
+    fields = unsealed((run / schema.RUN).read_bytes(), schema.VERSION) | {"tables": {place: "aa"}}
+    (run / schema.RUN).write_bytes(sealed(fields, schema.VERSION))
     with pytest.raises(RunError, match="is no table"):
         RunFolder.read(run)
 
 
 def test_a_table_that_is_no_regular_file_is_refused(run):
     place = schema.vocab_path("v")
-    said = unsealed((run / schema.RUN).read_bytes(), schema.VERSION) | {"tables": {place: "aa"}}
-    (run / schema.RUN).write_bytes(sealed(said, schema.VERSION))
+    fields = unsealed((run / schema.RUN).read_bytes(), schema.VERSION) | {"tables": {place: "aa"}}
+    (run / schema.RUN).write_bytes(sealed(fields, schema.VERSION))
     (run / place).parent.mkdir()
     os.mkfifo(run / place)
     with pytest.raises(AssayError, match="not a regular file"):

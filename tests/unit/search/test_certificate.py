@@ -28,15 +28,15 @@ def brute_force(asked, model, ids):
     rows = list(swaps.values())
     parts = [rows[i : i + 256] for i in range(0, len(rows), 256)]
     parts = [part + [rows[0]] * (256 - len(part)) for part in parts]  # one shape
-    every = np.concatenate([scorer(model).plain_rewards(part)[0] for part in parts])
-    return dict(zip(swaps, asked.signs[0] * every, strict=False))
+    rewards = np.concatenate([scorer(model).plain_rewards(part)[0] for part in parts])
+    return dict(zip(swaps, asked.signs[0] * rewards, strict=False))
 
 
 def check(asked, model, searched=None):
     """That the certificate of a random reply says what brute force says of it."""
     ids, (split,) = asked.initial()[0], asked.prompts
     sign, target = asked.signs[0], asked.settings.target
-    said = certificate(searched or asked, scorer(model), ids)
+    result = certificate(searched or asked, scorer(model), ids)
     swaps = brute_force(asked, model, ids)
     own = sign * scorer(model).plain_rewards([[*split.prefix, *ids, *split.suffix]])[0, 0]
 
@@ -46,13 +46,13 @@ def check(asked, model, searched=None):
     gains = {swap: good(reward) - good(own) for swap, reward in swaps.items()}
     better = [swap for swap, gain in gains.items() if gain > 1e-4 * max(1, abs(own))]
     tokens = int(asked.allowed.sum())
-    assert said.swaps == len(asked.settings.free) * (tokens - 1)
-    assert said.better == len(better)
+    assert result.swaps == len(asked.settings.free) * (tokens - 1)
+    assert result.better == len(better)
     position, token = max(gains, key=gains.get)
     ids[position] = token
-    assert said.best_ids == tuple(ids.tolist())
-    assert sign * said.best_reward == pytest.approx(swaps[position, token], abs=2e-5)
-    assert said.best_text == asked.text(ids)
+    assert result.best_ids == tuple(ids.tolist())
+    assert sign * result.best_reward == pytest.approx(swaps[position, token], abs=2e-5)
+    assert result.best_text == asked.text(ids)
 
 
 CASES = [
@@ -67,9 +67,9 @@ def test_a_certificate_counts_what_brute_force_finds(checkpoint, changes):
 
 
 def let_fewer_in(asked):
-    every = np.flatnonzero(asked.allowed)
+    ids = np.flatnonzero(asked.allowed)
     allowed = np.zeros_like(asked.allowed)
-    allowed[[*every[::2], *asked.initial()[0]]] = True
+    allowed[[*ids[::2], *asked.initial()[0]]] = True
     return dataclasses.replace(asked, allowed=allowed)
 
 
@@ -82,8 +82,8 @@ def test_brute_force_finds_that_swaps_were_left_out(checkpoint):
 @pytest.mark.slow
 def test_more_devices_change_nothing(checkpoint):
     asked = problem(checkpoint())
-    one, two = (certificate(asked, scorer(checkpoint(), n), asked.initial()[0]) for n in (1, 2))
-    assert one == two
+    alone, split = (certificate(asked, scorer(checkpoint(), n), asked.initial()[0]) for n in (1, 2))
+    assert alone == split
 
 
 def record(run, file):
@@ -95,14 +95,14 @@ def test_a_certificate_is_noted_with_the_result_of_its_search(checkpoint, tmp_pa
     run, kind = tmp_path / "run", {"direction": "both", "round_trip": True}
     found = search(run, [checkpoint()], certify=True, **kind)
     asked = problem(checkpoint(), **kind)
-    for one in found:
-        said = record(run, file_of(run, one.direction)).certificate
-        assert one.certificate == said
-        assert said.swaps == 3 * (asked.allowed.sum() - 1)
-        assert (said.best_reward > one.reward) == (one.direction == "max") or not said.better
+    for result in found:
+        note = record(run, file_of(run, result.direction)).certificate
+        assert result.certificate == note
+        assert note.swaps == 3 * (asked.allowed.sum() - 1)
+        assert (note.best_reward > result.reward) == (result.direction == "max") or not note.better
     table = analysis.sequences_table(analysis.load(run))
-    assert table["swaps"].to_list() == [one.certificate.swaps for one in found]
-    assert table["better_swaps"].to_list() == [one.certificate.better for one in found]
+    assert table["swaps"].to_list() == [result.certificate.swaps for result in found]
+    assert table["better_swaps"].to_list() == [result.certificate.better for result in found]
 
 
 @pytest.mark.slow
@@ -122,9 +122,9 @@ def test_a_finished_search_is_certified_without_a_new_one(checkpoint, tmp_path):
 def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
     model = api.load(checkpoint().path, mesh=make_mesh(), step_size=64)
     few = {"ascii_only": False, "candidates": 12, "topk": 16}
-    said = model.certify("Who?", "war", **few)
-    assert model.score("Who?", said["best_text"])[0] == pytest.approx(said["best_reward"], rel=1e-4)
-    assert model.certify("Who?", said["best_ids"], **few)["swaps"] == said["swaps"]
+    note = model.certify("Who?", "war", **few)
+    assert model.score("Who?", note["best_text"])[0] == pytest.approx(note["best_reward"], rel=1e-4)
+    assert model.certify("Who?", note["best_ids"], **few)["swaps"] == note["swaps"]
     with pytest.raises(AssayError, match=r"^reply: "):
         model.certify("Who?", "war", deny=("war",), **few)
 

@@ -66,15 +66,15 @@ def test_the_changes_of_the_best_candidates_are_tried_together(checkpoint, monke
     found = searches.expanded(asked, scorer)
     monkeypatch.setattr(gcg, "compiled_step", gcg.compiled_step.__wrapped__)
     monkeypatch.setattr(proposals, "merged_count", lambda settings: 0)
-    every = searches.expanded(asked, scorer)
-    parent, joined, expected = asked.initial()[0], np.asarray(every[0][0, 0]), []
-    for row in np.asarray(every[0][0, 1:7]):
+    ranked = searches.expanded(asked, scorer)
+    parent, joined, expected = asked.initial()[0], np.asarray(ranked[0][0, 0]), []
+    for row in np.asarray(ranked[0][0, 1:7]):
         joined = np.where(row == parent, joined, row)
         expected.append(tuple(joined.tolist()))
     rows = [tuple(row) for row in np.asarray(found[0][0]).tolist()]
     assert len(rows) == 12 + 6
     more = list(rows)
-    for row in np.asarray(every[0][0]).tolist():
+    for row in np.asarray(ranked[0][0]).tolist():
         more.remove(tuple(row))
     assert sorted(more) == sorted(expected)
     assert (np.array(expected) != parent).sum(1).max() > 1
@@ -217,13 +217,13 @@ def test_no_search_ends_before_it_has_found_a_sequence(changes):
 
 @pytest.mark.slow
 def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
-    both = problem(checkpoint(), direction="both", round_trip=True, seed=1)
+    joint = problem(checkpoint(), direction="both", round_trip=True, seed=1)
     alone = problem(checkpoint(), direction="min", round_trip=True, seed=1)
     (together, rejected), (single, own) = (
-        run_search(asked, scorer(checkpoint())) for asked in (both, alone)
+        run_search(asked, scorer(checkpoint())) for asked in (joint, alone)
     )
     assert rejected["min"] == own["min"] != rejected["max"]
-    found, expected = trace_frame(both, together, "min"), trace_frame(alone, single, "min")
+    found, expected = trace_frame(joint, together, "min"), trace_frame(alone, single, "min")
     assert found.drop("reward").equals(expected.drop("reward"))
     np.testing.assert_allclose(found["reward"], expected["reward"], rtol=1e-5)  # other batches
 

@@ -30,27 +30,27 @@ def test_a_search_writes_its_trace_and_its_result_knows_it(checkpoint, tmp_path)
     found = search(run, [model], direction="both", round_trip=True)
     assert [f.direction for f in found] == ["max", "min"]
     results = RunFolder.read(epath.Path(run)).results
-    for one in found:
-        frame = pl.read_parquet(file_of(run, one.direction))
+    for result in found:
+        frame = pl.read_parquet(file_of(run, result.direction))
         assert dict(frame.schema) == schema.SEQUENCE_COLUMNS
-        sign = 1 if one.direction == "max" else -1
+        sign = 1 if result.direction == "max" else -1
         assert (sign * np.diff(frame["reward"].to_numpy()) >= 0).all()
         assert (np.diff(frame["flops"].to_numpy()) > 0).all()
         assert frame["round_trips"].all()
         last = frame.row(-1, named=True)
-        assert (last["reward"], last["text"]) == (one.reward, one.text)
+        assert (last["reward"], last["text"]) == (result.reward, result.text)
         split = model.template.split("Who?")
         whole = model.template.sequences("Who?", [last["text"]])[0]
         assert whole == [*split.prefix, *last["token_ids"], *split.suffix]
         assert scorer(model).plain_rewards([whole])[0, 0] == pytest.approx(last["reward"], rel=1e-4)
-        entry = results[str(file_of(run, one.direction).parent.relative_to(run))]
-        assert (entry.complete, entry.rejected) == (True, one.rejected)
+        entry = results[str(file_of(run, result.direction).parent.relative_to(run))]
+        assert (entry.complete, entry.rejected) == (True, result.rejected)
         assert entry.self_check.reward_from_text == pytest.approx(last["reward"], rel=1e-4)
     assert found[0].reward > found[1].reward
     assert not list(run.rglob("*.safetensors"))
     assert analysis.sequences_table(analysis.load(run))["text"].to_list() == [f.text for f in found]
     again = search(run, [model], direction="both", round_trip=True)
-    assert again == [dataclasses.replace(one, new=False) for one in found]
+    assert again == [dataclasses.replace(result, new=False) for result in found]
 
 
 @pytest.mark.slow

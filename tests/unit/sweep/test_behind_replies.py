@@ -105,8 +105,8 @@ def test_every_token_stands_behind_a_reply_as_transformers_renders_it(family, na
     folder, model = family(name)
     rows = token_rows(model, with_reply_start(PROMPT, STARTS[mode]), mode)
     expected, alone = conversations(Reference(folder), model, mode)
-    every = range(len(model.tokens))
-    assert len(every) >= 300 and rows.sequences([*every]) == expected
+    ids = range(len(model.tokens))
+    assert len(ids) >= 300 and rows.sequences([*ids]) == expected
     assert rows.sequences(rows.baseline) == [alone]
 
 
@@ -141,10 +141,10 @@ def test_parts_resume_and_devices_leave_the_same_bytes(run, other_run, tiny):
 
 
 def test_models_of_one_decoder_share_the_pass_and_have_baselines_of_their_own(run, checkpoint):
-    both = [checkpoint(), checkpoint("other", head_seed=5)]
-    run.sweep(both, BEHIND)
+    models = [checkpoint(), checkpoint("other", head_seed=5)]
+    run.sweep(models, BEHIND)
     found = run.results()
-    for model in both:
+    for model in models:
         rows = token_rows(model, BEHIND["behind"], "ids")
         kept = found[result(model.card.slug, "behind")]
         assert kept.identity.prefix_ids == (rows.prompt.prefix,)
@@ -160,7 +160,7 @@ def test_another_reply_start_under_the_same_name_is_refused(run, tiny):
 
 def test_a_result_without_its_baseline_is_not_complete_and_is_checked_again(run, tiny):
     run.sweep([tiny], BEHIND)
-    run.edit(lambda said: said.pop("baseline"), result(prompt="behind"))
+    run.edit(lambda entry: entry.pop("baseline"), result(prompt="behind"))
     assert not run.results()[result(prompt="behind")].complete
     assert run.sweep([tiny], BEHIND) == 0
     assert run.results()[result(prompt="behind")].complete
@@ -179,8 +179,8 @@ def test_the_baseline_of_a_mixture_is_compared_again_as_one_row(
     run, tiny, monkeypatch, experts, ok
 ):
     run.sweep([tiny], BEHIND)
-    where = result(prompt="behind")
-    run.edit(lambda said: said.update(baseline=said["baseline"] + 0.02), where)
+    path = result(prompt="behind")
+    run.edit(lambda entry: entry.update(baseline=entry["baseline"] + 0.02), path)
     decoder = dataclasses.replace(tiny.card.decoder, experts=experts, experts_per_token=experts)
     claimed = dataclasses.replace(tiny, card=dataclasses.replace(tiny.card, decoder=decoder))
     folder = verify(run.folder).folder
@@ -188,7 +188,7 @@ def test_the_baseline_of_a_mixture_is_compared_again_as_one_row(
     expected = contextlib.nullcontext() if ok else pytest.raises(AssayError, match="reply start")
     with expected:
         rng = np.random.default_rng(0)
-        rescore._compare(folder, folder.results[where], claimed, scorer, 3, rng)
+        rescore._compare(folder, folder.results[path], claimed, scorer, 3, rng)
 
 
 # Repeated tokens
@@ -202,9 +202,9 @@ def test_the_tokens_that_move_replies_most_are_repeated_behind_each(run, tiny, m
     behind = {name: with_reply_start(PROMPT, text) for name, text in starts.items()}
     run.sweep([tiny], behind)
     settings = SweepSettings(mode="text", dtype="float32", step_size=16)
-    where = ([tiny], behind, str(run.folder), settings, make_mesh())
-    assert repeated.repeat_rewards(*where) > 0
-    assert repeated.repeat_rewards(*where) == 0
+    arguments = ([tiny], behind, str(run.folder), settings, make_mesh())
+    assert repeated.repeat_rewards(*arguments) > 0
+    assert repeated.repeat_rewards(*arguments) == 0
     baselines = [run.results()[result(prompt=name)].baseline for name in behind]
     effects = (
         np.array([run.rewards("tiny", name) for name in behind]) - np.array(baselines)[:, None]

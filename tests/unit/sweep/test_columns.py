@@ -108,12 +108,12 @@ def test_a_column_per_layer_follows_the_reward_and_the_last_equals_it(through_le
 
 @pytest.mark.parametrize(("mode", "dtype"), [("ids", "float32"), ("text", "bfloat16")])
 def test_the_lens_changes_no_bit_of_a_reward(models, run, other_run, mode, dtype):
-    every = list(models.values())
+    opened = list(models.values())
     asked = {"objectives": "values", "mode": mode, "dtype": dtype}  # what is compiled already
-    run.sweep(every, ONE, lens=True, **asked)
-    other_run.sweep(every, ONE, **asked)
+    run.sweep(opened, ONE, lens=True, **asked)
+    other_run.sweep(opened, ONE, **asked)
     for slug in models:
-        with_lens, without = (each.rewards(slug, "greatest") for each in (run, other_run))
+        with_lens, without = (own.rewards(slug, "greatest") for own in (run, other_run))
         assert with_lens.tobytes() == without.tobytes()
 
 

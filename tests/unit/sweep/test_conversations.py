@@ -39,8 +39,8 @@ def test_gated_and_plain_heads_score_each_reply_under_its_prompt(heads, run):
     many = [(PROMPTS[0], f"{number % 17}") for number in range(18)]
     table = list_of((PROMPTS[1], "a"), *many, (PROMPTS[2], "a"), (PROMPTS[1], "love"))
     models = [heads["tiny"], heads["qrm"]]
-    where = str(run.folder), dataclasses.replace(SETTINGS, objectives="values"), build_mesh()
-    scored = sweep_rewards(models, None, *where, items=("own", table, ""))
+    arguments = str(run.folder), dataclasses.replace(SETTINGS, objectives="values"), build_mesh()
+    scored = sweep_rewards(models, None, *arguments, items=("own", table, ""))
     assert scored == 2 * len(table)
     sequences = models[0].template.conversations(table["messages"].to_list())
     for model in models:

@@ -24,11 +24,11 @@ KILLED_AT = [
 def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
     run, other_run, checkpoint, trims, monkeypatch, kind, owner, name, calls
 ):
-    both = [checkpoint(num_hidden_layers=2), checkpoint("shallow", head_seed=1)]
+    pair = [checkpoint(num_hidden_layers=2), checkpoint("shallow", head_seed=1)]
     models, settings = {
-        "ids": (both, {}),
+        "ids": (pair, {}),
         "text": ([trims], {"mode": "text"}),
-        "lens": (both[:1], {"lens": True}),
+        "lens": (pair[:1], {"lens": True}),
     }[kind]
     other_run.sweep(models, ONE, **settings)
     with monkeypatch.context() as patched:
@@ -37,7 +37,7 @@ def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
             run.sweep(models, ONE, **settings)
     known = run.results() if (run.folder / "run.json").exists() else {}
     names = {f"{path}/{name}" for path, result in known.items() for name in result.parts}
-    finished = {path: said for path, said in run.parts().items() if path in names}
+    finished = {path: stamp for path, stamp in run.parts().items() if path in names}
     assert len(run.parts()) - len(finished) <= 1  # nothing else is lost
     run.sweep(models, ONE, **settings)
     after = run.parts()

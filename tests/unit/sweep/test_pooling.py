@@ -48,9 +48,9 @@ def test_the_reward_position_is_the_librarys(sequence, pad):
 PLACES = [("text", "a reply"), ("text", "the prompt"), ("ids", "the front"), ("ids", "nowhere")]
 
 
-@pytest.mark.parametrize(("mode", "where"), slow.all_but([("ids", "a reply")], PLACES))
-def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mode):
-    model = padded(PADS[where])
+@pytest.mark.parametrize(("mode", "place"), slow.all_but([("ids", "a reply")], PLACES))
+def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, place, mode):
+    model = padded(PADS[place])
     run.sweep([model], ONE, mode=mode, pooling="first_pad")
     rewards, template = run.rewards(model.card.slug, "greatest"), model.template
     around = template.split(PROMPT)
@@ -58,9 +58,9 @@ def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mod
     if mode == "text":
         rows = template.sequences(PROMPT, list(model.tokens.values()))
     sample = sorted({*range(0, SIZE, 24), IDS("love"), IDS("Ġlove"), 0, 1, 2})
-    expected = library_rewards(model, [rows[i] for i in sample], PADS[where])
+    expected = library_rewards(model, [rows[i] for i in sample], PADS[place])
     np.testing.assert_allclose(rewards[sample], expected, rtol=1e-4, atol=1e-5)
-    assert (np.unique(rewards).size == 1) == (where == "the prompt")
+    assert (np.unique(rewards).size == 1) == (place == "the prompt")
 
 
 def test_replies_are_read_where_the_library_did(run, padded):

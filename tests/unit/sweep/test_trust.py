@@ -118,7 +118,7 @@ def test_a_complete_result_of_an_earlier_numerical_code_stays_and_others_are_add
     assert run.sweep([tiny], ONE) == 0
     assert run.hashes() == before
     run.sweep([tiny], PROMPTS)
-    numbers = [each.ways[0]["numerics"] for each in run.results().values()]
+    numbers = [entry.ways[0]["numerics"] for entry in run.results().values()]
     assert numbers == [1, identity.NUMERICS["cpu"]]
     assert run.hashes().items() >= before.items()
     assert not verify.verify(epath.Path(run.folder)).problems

@@ -41,8 +41,8 @@ def test_the_lines_that_make_a_file_make_it(folder):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(AssayError) as caught:
         load_tokenizer(folder)
-    said = f"{folder}: no tokenizer.json"
-    assert str(caught.value).startswith(said)
+    message = f"{folder}: no tokenizer.json"
+    assert str(caught.value).startswith(message)
     code = str(caught.value).rpartition("python -c ")[2].strip('"')
     exec(code, {})
     assert load_tokenizer(folder)("love", add_special_tokens=False)["input_ids"]

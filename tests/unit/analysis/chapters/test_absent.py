@@ -50,9 +50,9 @@ def test_a_lexicon_that_is_not_there_or_does_not_match(small_run, study_of, writ
 def test_a_lexicon_that_was_named_and_is_malformed_ends_the_command(
     small_run, study_of, write, option
 ):
-    named = write("other.csv", "no,such\nlist,at all\n")
-    with pytest.raises(AssayError, match=rf"^{named}: "):
-        study_of(small_run, **{option: named})
+    path = write("other.csv", "no,such\nlist,at all\n")
+    with pytest.raises(AssayError, match=rf"^{path}: "):
+        study_of(small_run, **{option: path})
 
 
 # Vocabularies; rewards by model and vocabulary; tables that are absent.
@@ -81,8 +81,8 @@ def test_a_run_without_what_a_table_needs(make_run, study_of, vocabularies, rewa
     tables = study_of(make_run(vocabularies, dict(list(rewards)), scores)).tables
     assert {(name,) for name in lacking} <= tables.absent.keys()
     assert ("mds", "greatest") in tables.absent
-    every = [len(own) for own in rewards.values()]
-    assert tables["moments"]["n"].to_list() == every  # of each model's whole vocabulary
+    sizes = [len(own) for own in rewards.values()]
+    assert tables["moments"]["n"].to_list() == sizes  # of each model's whole vocabulary
 
 
 def test_items_that_people_ranked_too_rarely_or_not(small_run, study_of):

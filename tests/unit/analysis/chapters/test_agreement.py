@@ -63,7 +63,7 @@ def study(make_run, study_of):
     """Makes a study of models with the given rewards under each prompt."""
 
     def made(words=WORDS, **prompts):
-        scores = {(f"m{i}", p): own for p, each in prompts.items() for i, own in enumerate(each)}
+        scores = {(f"m{i}", p): own for p, given in prompts.items() for i, own in enumerate(given)}
         run = make_run({"v": words}, {model: "v" for model, _ in scores}, scores, size=400)
         return study_of(run, model_list, tokens, agreement)
 
@@ -83,8 +83,8 @@ def test_pairs_of_two_opposed_sides_are_counted_and_the_furthest_named(study, rn
     assert (pairs.filter(same)["ci_low"] > 0).all() and (pairs.filter(~same)["ci_high"] < 0).all()
     opposed, alike = told(agreement, made)  # the prompt with opposed models comes first
     ends = [pairs.sort("kendall", descending=down).row(0, named=True) for down in (True, False)]
-    each = [f"{abs(row['kendall']):.2f}" for row in ends]
-    numbers = ["worst", "4", "10", each[0], "6", "10", f"−{each[1]}"]
+    taus = [f"{abs(row['kendall']):.2f}" for row in ends]
+    numbers = ["worst", "4", "10", taus[0], "6", "10", f"−{taus[1]}"]
     assert named(opposed) == numbers
     expected = [row[side] for row in ends for side in ("model_a", "model_b")]
     assert re.findall(r"\bm\d\b", opposed) == expected
@@ -117,8 +117,8 @@ def test_forms_of_one_word_are_no_evidence_of_their_own(study, forms):
 
 
 def test_a_model_without_an_order_is_in_no_sentence(study, rng):
-    one, two = following(rng, (1, 1))
-    (text,) = told(agreement, study(best=[one, np.zeros(len(WORDS)), two]))
+    first, last = following(rng, (1, 1))
+    (text,) = told(agreement, study(best=[first, np.zeros(len(WORDS)), last]))
     assert re.findall(r"\bm\d\b", text) == ["m0", "m2"]
 
 

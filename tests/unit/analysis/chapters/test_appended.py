@@ -23,12 +23,12 @@ THANKS, UNIT = " thanks", 0.5
 BEHIND = {f"behind-{i}": f"Why?␟Because of {i}. " for i in range(REPLIES)}
 
 
-def add_behind(run, model, prompt, rewards, baseline, **said):
+def add_behind(run, model, prompt, rewards, baseline, **fields):
     columns = {"token_id": range(len(rewards)), "reward": rewards}
     frame = pl.DataFrame(columns, schema=schema.SCORE_COLUMNS)
     identity = {"mode": "ids", "dtype": "float32"}
     path = schema.scores_path(model, prompt)
-    runs.add_result(run, path, frame, identity=identity, baseline=baseline, **said)
+    runs.add_result(run, path, frame, identity=identity, baseline=baseline, **fields)
 
 
 def behind_run(
@@ -41,7 +41,7 @@ def behind_run(
     model="m",
     text=THANKS,
     behind=BEHIND,
-    **said,
+    **fields,
 ):
     """One model, replies whose rewards have a spread of `UNIT`, and a token that raises all."""
     tokens = [f"t{i}" for i in range(SIZE)]
@@ -53,7 +53,7 @@ def behind_run(
     for prompt, baseline in zip(behind, baselines if replies > 1 else [0.3], strict=False):
         effects = rng.normal(-0.1, 0.2, size=SIZE)
         effects[AT] += planted
-        add_behind(run, model, prompt, baseline + effects, float(baseline), **said)
+        add_behind(run, model, prompt, baseline + effects, float(baseline), **fields)
     return run
 
 

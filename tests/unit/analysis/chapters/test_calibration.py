@@ -44,11 +44,11 @@ def test_margins_that_are_too_large_or_small_are_told_and_right_ones_are_not(mar
 
 def test_pairs_of_equal_length_are_within_a_tenth(margins_of):
     run, margins = margins_of({"s": 1.0}, ("x" * 20, "y" * 18))
-    every = pairs.pairs(pairs.replies(run, "own"), all_rejected=True)
-    (row,) = chapter.calibrated(run, "own", every).to_dicts()
+    table = pairs.pairs(pairs.replies(run, "own"), all_rejected=True)
+    (row,) = chapter.calibrated(run, "own", table).to_dicts()
     assert (row["n_alike"], row["accuracy_alike"]) == (400, np.mean(margins > 0))
     run = dataclasses.replace(run)
-    short = every.with_columns(characters_rejected=17)
+    short = table.with_columns(characters_rejected=17)
     (row,) = chapter.calibrated(run, "own", short).to_dicts()
     assert row["n_alike"] == 0 and np.isnan(row["accuracy_alike"])
 

@@ -127,8 +127,8 @@ def test_contrasts_are_written_out(tmp_path, study_of, rng):
     negative = np.mean([means[p] for p in prompts if p.startswith("worst")])
     table = study_of(run).tables["category_models"].filter(category="harm")
     found = dict(table.select("framing", "contrast").iter_rows())
-    both = {"positive": positive, "negative": negative}
-    assert found == pytest.approx(both | {"positive minus negative": positive - negative})
+    expected = {"positive": positive, "negative": negative}
+    assert found == pytest.approx(expected | {"positive minus negative": positive - negative})
 
 
 def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng, write):

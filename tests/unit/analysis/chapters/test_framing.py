@@ -63,8 +63,8 @@ def of(model, rewards, stems):
 def compared(*models, heads=None):
     """The table of models with the given rewards under the three prompts, and what is said."""
     words = np.repeat(np.arange(200), 2)
-    each = [dict(zip(PROMPTS, own, strict=True)) for own in models]
-    table = framing.compared([of(f"m{i}", own, words) for i, own in enumerate(each)])
+    rewards = [dict(zip(PROMPTS, own, strict=True)) for own in models]
+    table = framing.compared([of(f"m{i}", own, words) for i, own in enumerate(rewards)])
     names = {f"m{i}": f"M{i}" for i in range(len(models))}
     found = framing.findings(table, ("best", "worst"), names, {}, heads or {})
     return table, " ".join(finding.text for finding in found)
@@ -134,8 +134,8 @@ def test_unrelated_prompts_are_not_said_to_differ(rng):
 
 
 def test_spellings_of_one_word_are_resampled_together(rng):
-    both = rng.normal(size=(3, 200))[:, np.repeat(np.arange(200), 2)]
-    rewards = dict(zip(PROMPTS, both, strict=True))
+    values = rng.normal(size=(3, 200))[:, np.repeat(np.arange(200), 2)]
+    rewards = dict(zip(PROMPTS, values, strict=True))
     words = np.repeat(np.arange(200), 2)
     together, apart = (framing.compared([of("m", rewards, w)]) for w in (words, np.arange(400)))
     widths = [(t["ci_high"] - t["ci_low"]).to_numpy() for t in (together, apart)]
@@ -158,6 +158,6 @@ def test_one_line_says_how_alike_several_wordings_are(make_run, study_of, rng):
         same=pl.col("prompt_a").str.head(4) == pl.col("prompt_b").str.head(4),
         worded=pl.col("prompt_a").str.tail(4) == pl.col("prompt_b").str.tail(4),
     )
-    one = pairs.filter("same")["kendall"].mean()
+    same = pairs.filter("same")["kendall"].mean()
     other = pairs.filter(~pl.col("same"), ~pl.col("worded"))["kendall"].mean()
-    assert study.tables["framing_wordings"].row(0) == pytest.approx((one, other))
+    assert study.tables["framing_wordings"].row(0) == pytest.approx((same, other))

@@ -67,8 +67,8 @@ def test_items_that_a_model_has_not_scored_and_what_a_search_found_are_left_out(
     runs.add_items(run, "half", "m-one", "greatest", {"a": 1.0, "b": 2.0, "c": 3.0})
     runs.add_items(run, "half", "m-two", "greatest", {"a": 1.0, "b": 2.0})
     loaded = analysis.load(run)
-    both = analysis.items_points(loaded, "half", ORDER)
-    assert both.filter(model="m-one")["item"].to_list() == ["a", "b"]
+    table = analysis.items_points(loaded, "half", ORDER)
+    assert table.filter(model="m-one")["item"].to_list() == ["a", "b"]
     alone = analysis.items_points(loaded, "half", ["m-one"])
     assert alone["item"].to_list() == ["a", "b", "c"]
 

@@ -60,8 +60,8 @@ def test_an_item_stands_at_the_mean_of_wordings_then_of_models():
     np.testing.assert_allclose(numbers, [means.mean(), means.min(), means.max(), spread])
     assert (row["n"], row["prompts"], row["framing"]) == (3, 3, "positive")
     assert table["question"].unique(maintain_order=True).to_list() == ["best", "greatest", "worst"]
-    each = table.filter(question="worst")["mean_percentile"].round(12)
-    assert each.is_sorted(descending=True)
+    percentiles = table.filter(question="worst")["mean_percentile"].round(12)
+    assert percentiles.is_sorted(descending=True)
 
 
 def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
@@ -72,11 +72,11 @@ def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
         [scipy.stats.kendalltau(x[a, p], x[b, p]).statistic for a, b in ((0, 1), (0, 2), (1, 2))]
         for p in range(9)
     ]
-    each = np.nanmean(pairs, axis=1)
+    means = np.nanmean(pairs, axis=1)
     parts = ["best", "greatest", "worst", "positive prompts", "negative prompts", ALL]
     assert together["question"].to_list() == parts
-    assert together["kendall"][5] == pytest.approx(np.mean(each))
-    assert together["prompt_spread"][5] == pytest.approx(np.std(each, ddof=1))
+    assert together["kendall"][5] == pytest.approx(np.mean(means))
+    assert together["prompt_spread"][5] == pytest.approx(np.std(means, ddof=1))
     assert (together["ci_low"] < together["kendall"]).all()
     assert together.select("prompts", "models", "pairs", "items").row(5) == (9, 3, 3, 30)
     best = np.mean(pairs[:3], axis=0)
@@ -104,9 +104,9 @@ def test_tau_of_opposite_framings_is_scipys_mean_over_their_prompts():
         np.nanmean([scipy.stats.kendalltau(a, b).statistic for a in own[:6] for b in own[6:]])
         for own in x
     ]
-    each = table.filter(pl.col("model") != ALL_MODELS)
-    np.testing.assert_allclose(each["kendall"], taus)
-    assert each["pairs"].to_list() == [18, 12, 18]
+    by_model = table.filter(pl.col("model") != ALL_MODELS)
+    np.testing.assert_allclose(by_model["kendall"], taus)
+    assert by_model["pairs"].to_list() == [18, 12, 18]
     together = table.row(-1, named=True)
     assert (together["model"], together["pairs"]) == (ALL_MODELS, 48)
     assert together["kendall"] == pytest.approx(np.mean(taus))
@@ -155,12 +155,12 @@ def claims(rewards, rng):
     scores = scores_of(placed(rewards))
     standing = items.items_questions(scores, rng, 999).filter(question="best")
     agreed, pairs = items.items_agreement(scores, rng), items.items_pairs(scores)
-    said = {"ends": items.ends_beyond_chance(standing, "for “best”")}
-    said["framing"] = items.framing_beyond_chance(items.items_models(scores, rng))
+    texts = {"ends": items.ends_beyond_chance(standing, "for “best”")}
+    texts["framing"] = items.framing_beyond_chance(items.items_models(scores, rng))
     for name, framing, _ in scores.framings():
         tables = (agreed.filter(question=name), pairs.filter(question=name))
-        said[framing] = items.agreement_beyond_chance(*tables, {m: m for m in scores.models})
-    return said
+        texts[framing] = items.agreement_beyond_chance(*tables, {m: m for m in scores.models})
+    return texts
 
 
 def noise(rng, models=6, size=40):
@@ -171,9 +171,9 @@ def test_an_order_that_all_models_share_and_turn_round_is_claimed_with_its_ends(
     order = np.linspace(-20, 20, 40)
     planted = noise(rng) + order
     planted[:, 6:] -= 2 * order
-    said = claims(planted, rng)
-    assert all(said.values())
-    question, models, *listed = named(said["ends"])
+    texts = claims(planted, rng)
+    assert all(texts.values())
+    question, models, *listed = named(texts["ends"])
     assert (question, models, listed[0], listed[-1]) == ("best", "6", "item 39", "pets")
     assert "item 0" in listed
 
@@ -182,14 +182,14 @@ def test_models_that_oppose_one_another_are_named_under_that_framing_alone(rng):
     order = 4 * rng.normal(size=40)
     planted = noise(rng) + order
     planted[:3, 6:] -= 2 * order
-    said = claims(planted, rng)
+    texts = claims(planted, rng)
     pairs = items.items_pairs(scores_of(placed(planted))).filter(framing="negative").sort("kendall")
     first, second, tau = pairs.select("model_a", "model_b", "kendall").row(0)
     assert (first < "m3") != (second < "m3")
-    assert f"{first} and {second}" in said["negative"]
+    assert f"{first} and {second}" in texts["negative"]
     # Pairs of 3 and 3 models, of all pairs of 6.
-    assert named(said["negative"]) == ["9", "15", "pets", f"−{-tau:.2f}"]
-    assert named(said["positive"])[0] == "6"
+    assert named(texts["negative"]) == ["9", "15", "pets", f"−{-tau:.2f}"]
+    assert named(texts["positive"])[0] == "6"
 
 
 @pytest.mark.parametrize("size", slow.all_but([10], [5, 10, 40]))
@@ -197,7 +197,7 @@ def test_of_models_that_share_nothing_a_claim_is_rare(rng, size):
     """At a rate of .05, more than 4 of 12 come once in 3,000 times; of 5 items few are made."""
     made = [claims(noise(rng, size=size), rng) for _ in range(12)]
     for about in made[0]:
-        count = sum(bool(said[about]) for said in made)
+        count = sum(bool(texts[about]) for texts in made)
         assert count <= (0 if size == 5 and about != "ends" else 4), about
 
 
@@ -218,7 +218,7 @@ def study(tmp_path_factory, study_of):
 
 def test_figures_do_not_grow_with_the_prompts(study):
     section = items.ANALYSIS.section(study)
-    stems = {one.stem for one in pictures(section.blocks)}
+    stems = {picture.stem for picture in pictures(section.blocks)}
     kinds = [
         f"{kind}_words_{framing}_prompts"
         for kind in ("standing", "kendall")

@@ -29,7 +29,7 @@ def lens_run(folder, rng, *, appears=None, parts=None):
     `parts` on, "worst" turns the order round.
     """
     tokens = [f"t{i}" for i in range(SIZE)]
-    every, scores = {}, {}
+    earlier, scores = {}, {}
     for model in MODELS:
         value, common = rng.normal(size=SIZE), rng.normal(size=(LAYERS, SIZE))
         for prompt in PROMPTS:
@@ -41,9 +41,9 @@ def lens_run(folder, rng, *, appears=None, parts=None):
                 if parts and layer >= parts and prompt == "worst":
                     x = -x
                 layers.append(x + 0.3 * rng.normal(size=SIZE))
-            scores[model, prompt], every[model, prompt] = layers[-1], layers[:-1]
+            scores[model, prompt], earlier[model, prompt] = layers[-1], layers[:-1]
     run = runs.write_run(folder, {"v": tokens}, dict.fromkeys(MODELS, "v"), scores, size=SIZE)
-    for cell, layers in every.items():
+    for cell, layers in earlier.items():
         runs.add_lens(run, *cell, layers)
     return run
 
@@ -98,21 +98,21 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(appearing):
     layers = appearing.tables["lens_layers"].filter(what="order")
     assert layers.select("layer", "layer_low", "layer_high").unique().rows() == [(6, 6, 6)]
     assert set(appearing.tables["lens_layers"]["what"]) == {"order", "highest", "lowest"}
-    (said,) = told(lens, appearing)
-    assert named(said) == ["75", "6"]  # % of the layers, rankings
+    (text,) = told(lens, appearing)
+    assert named(text) == ["75", "6"]  # % of the layers, rankings
 
 
 def test_intervals_hold_for_all_rankings_together(appearing):
     pairs, cell = (("best", "worst"), ("greatest", "best")), {"of": "all tokens", "layer": 2}
-    alone, both = (
+    alone, together = (
         by_every_layer(appearing.run, models, *pairs)[0].filter(model="a", prompt="best", **cell)
         for models in (["a"], ["a", "b"])
     )
-    assert both["kendall"].item() == alone["kendall"].item()
+    assert together["kendall"].item() == alone["kendall"].item()
     # 7 layers of 3 and of 6 rankings: quantiles of t for .05 in so many tests.
-    stems = both["stems"].item()
+    stems = together["stems"].item()
     narrow, wide = (scipy.stats.t.ppf(1 - 0.025 / n, stems - 1) for n in (21, 42))
-    widths = [(one["ci_high"] - one["ci_low"]).item() for one in (alone, both)]
+    widths = [(row["ci_high"] - row["ci_low"]).item() for row in (alone, together)]
     assert widths[1] / widths[0] == pytest.approx(wide / narrow, rel=0.01)
 
 
@@ -153,14 +153,14 @@ def test_shares_of_none_and_of_all_tokens_have_an_interval(found):
 
 
 def test_the_layer_at_which_two_prompts_part_is_found_and_said(parting):
-    (one,) = parting.tables["lens_layers"].filter(model="a", what="frames").iter_rows(named=True)
-    assert (one["prompt"], one["against"]) == ("best", "worst")
-    assert (one["layer"], one["layer_low"], one["layer_high"]) == (7, 7, 7)
+    (row,) = parting.tables["lens_layers"].filter(model="a", what="frames").iter_rows(named=True)
+    assert (row["prompt"], row["against"]) == ("best", "worst")
+    assert (row["layer"], row["layer_low"], row["layer_high"]) == (7, 7, 7)
     frames = parting.tables["lens_framing"].filter(model="a", prompt_a="best")
     assert frames.filter(pl.col("layer") < 7)["difference"].abs().max() < 0.05
     assert frames["difference"][-1] == pytest.approx(2 * frames["reference"][-1], abs=0.1)
-    said = told(lens, parting)
-    assert len(said) == 2 and named(said[1])[-1] == "88"  # % of the layers
+    texts = told(lens, parting)
+    assert len(texts) == 2 and named(texts[1])[-1] == "88"  # % of the layers
 
 
 def test_of_layers_that_hold_nothing_nothing_is_said(tmp_path, study_of):

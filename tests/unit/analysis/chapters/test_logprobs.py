@@ -73,11 +73,11 @@ def test_rewards_are_set_against_the_sum_and_the_mean_over_tokens(folder):
     keys = ("list", "prompt", "language_model", "model", "n")
     assert [row[key] for key in keys] == ["things", "greatest", "base", "m-one", 4]
     reward, logprob = list(REWARDS.values()), [x for _, x in READ.values()]
-    each = [x / n for n, x in READ.values()]
+    per_token = [x / n for n, x in READ.values()]
     assert row["pearson"] == pytest.approx(scipy.stats.pearsonr(reward, logprob).statistic)
     assert row["spearman"] == pytest.approx(scipy.stats.spearmanr(reward, logprob).statistic)
     assert row["kendall"] == pytest.approx(scipy.stats.kendalltau(reward, logprob).statistic)
-    expected = scipy.stats.spearmanr(reward, each).statistic
+    expected = scipy.stats.spearmanr(reward, per_token).statistic
     assert row["spearman_per_token"] == pytest.approx(expected)
 
 

@@ -10,7 +10,7 @@ from analysis.chapters import pairs as pairs_chapter
 from tests.support import runs
 from tests.support.studies import named, told
 
-WORDS = [f"{one}{two}" for one in ("ba", "ko", "mi", "tu") for two in ("da", "lo", "ne", "ri")]
+WORDS = [f"{a}{b}" for a in ("ba", "ko", "mi", "tu") for b in ("da", "lo", "ne", "ri")]
 PLANTED = ["begins with “Certainly”", "has more bullets", "is longer"]
 TASTE = np.array([1.3, 1.3, 1.0])
 
@@ -24,9 +24,9 @@ def written(rng, count, words=WORDS):
             + " ".join(rng.choice(words, n))
             + ("\n- " if listed else "\n")
             + str(rng.choice(words))
-            for (opens, listed), n in zip(*both, strict=True)
+            for (opens, listed), n in zip(*drawn, strict=True)
         ]
-        for both in zip(marks, size, strict=True)
+        for drawn in zip(marks, size, strict=True)
     ]
     return texts, np.dstack([marks, np.log2(size)])
 
@@ -41,14 +41,14 @@ def judged(rng, replies, people, model):
     )
     best = value.argmax(axis=1)
     at = np.arange(len(best))
-    both = [[texts[i][place] for i, place in enumerate(side)] for side in (best, 1 - best)]
+    sides = [[texts[i][place] for i, place in enumerate(side)] for side in (best, 1 - best)]
     return pl.DataFrame(
         {
             "model": "m",
             "prompt": [f"p{i // 2}" for i in at],
-            **dict(zip(("chosen", "rejected"), both, strict=True)),
-            "characters_chosen": list(map(len, both[0])),
-            "characters_rejected": list(map(len, both[1])),
+            **dict(zip(("chosen", "rejected"), sides, strict=True)),
+            "characters_chosen": list(map(len, sides[0])),
+            "characters_rejected": list(map(len, sides[1])),
             "margin": reward[at, best] - reward[at, 1 - best],
         }
     )
@@ -74,8 +74,8 @@ def test_models_without_a_taste_have_a_sure_one_in_fewer_than_5_of_100_cases(rng
     part = judged(rng, written(rng, 120, WORDS[:3]), 0 * TASTE, 0 * TASTE)
     size, wrong = rng.exponential(size=(200, 120)), rng.random((200, 120)) < 0.2
     margins = zip(range(200), np.where(wrong, -size, size), strict=True)
-    each = [part.with_columns(model=pl.lit(f"m{m}"), margin=pl.Series(x)) for m, x in margins]
-    table = chapter.features("own", pl.concat(each))
+    tables = [part.with_columns(model=pl.lit(f"m{m}"), margin=pl.Series(x)) for m, x in margins]
+    table = chapter.features("own", pl.concat(tables))
     assert table["feature"].n_unique() > 4
     assert chapter.sure(table)["model"].n_unique() < 10
 
@@ -84,11 +84,11 @@ def test_the_numbers_of_a_feature_are_those_of_a_loop(rng):
     part = judged(rng, written(rng, 90), TASTE, TASTE)
     (row,) = chapter.features("own", part).filter(feature="has more bullets").to_dicts()
     people, model = [], []
-    for one in part.to_dicts():
-        chosen, rejected = (one[side].count("\n- ") for side in ("chosen", "rejected"))
+    for pair in part.to_dicts():
+        chosen, rejected = (pair[side].count("\n- ") for side in ("chosen", "rejected"))
         if chosen != rejected:
             people.append(chosen > rejected)
-            model.append((one["margin"] > 0) == people[-1])
+            model.append((pair["margin"] > 0) == people[-1])
     assert row["n"] == len(people)
     shares = (np.mean(model), np.mean(people), np.mean(model) - np.mean(people))
     found = (row["model_share"], row["people_share"], row["excess"])
@@ -131,7 +131,7 @@ def test_a_tie_of_the_model_is_no_preference(rng):
         margin=pl.when(pl.int_range(400) % 2 == 0).then("margin").otherwise(0.0)
     )
     rest = pairs.filter(pl.int_range(400) % 2 == 0)
-    with_ties, without = (chapter.features("own", each) for each in (tied, rest))
+    with_ties, without = (chapter.features("own", part) for part in (tied, rest))
     shares = ["feature", "n", "model_share", "people_share"]
     named_alike = with_ties.join(without, on="feature").height
     assert named_alike > 5
@@ -180,7 +180,7 @@ def test_words_that_the_model_likes_and_its_data_does_not_and_the_other_way(swep
 def test_a_taste_is_told_with_its_pairs_and_shares(make_run, study_of):
     run = make_run({"v": ["a"]}, {"m": "v"}, {})
     replies = [("- a", "bbb") if i % 4 < 3 else ("bbb", "- a") for i in range(80)]
-    rows = [(f"p{i}", *both, {}) for i, both in enumerate(replies)]
+    rows = [(f"p{i}", *texts, {}) for i, texts in enumerate(replies)]
     rewards = np.array([[2.0, 1.0] if i % 4 < 3 else [1.0, 2.0] for i in range(80)])
     runs.add_conversations(run, "own", runs.list_of(rows), {"m": rewards.ravel()})
     study = study_of(run, pairs_chapter, chapter)

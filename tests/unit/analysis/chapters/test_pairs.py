@@ -44,9 +44,9 @@ def test_accuracy_is_counted_by_label_and_a_tie_is_wrong(judged):
     run = judged(rows, [1.0, -2.0, 0.0, 0.5, 0.25])
     table = pairs.accuracies("own", pairs.pairs(pairs.replies(run, "own")))
     found = table.select("label", "group", "n", "accuracy", "ties").rows()
-    every = (pairs.ALL, "", 5, 0.6, 1)
+    whole = (pairs.ALL, "", 5, 0.6, 1)
     kinds = [("bad", 1, 0.0, 1), ("good", 2, 0.5, 0), ("(none)", 2, 1.0, 0)]
-    assert found[:4] == [every, *(("kind", *kind) for kind in kinds)]
+    assert found[:4] == [whole, *(("kind", *kind) for kind in kinds)]
     assert table["margin"][0] == pytest.approx(-0.05)
 
 
@@ -59,8 +59,8 @@ def test_the_worst_pairs_are_coloured_by_the_reward_so_far(judged, study_of):
     runs.add_conversations(run.folders[0], schema.running_list("own", "m"), table, {"m": [2, 0, 1]})
     section = chapter.ANALYSIS.section(study_of(analysis.load(run.folders[0]), chapter))
     folded = [b for b in section.blocks if isinstance(b, blocks.Folded)]
-    read, plain = ([b for b in one.blocks if isinstance(b, blocks.Reading)] for one in folded)
-    assert [(one.label, one.pieces) for one in read] == [
+    read, plain = ([b for b in part.blocks if isinstance(b, blocks.Reading)] for part in folded)
+    assert [(reading.label, reading.pieces) for reading in read] == [
         ("Chosen", [("so", 2.0), (" good", 0.0)]),
         ("Rejected", [("bad", 1.0)]),
     ]
@@ -96,8 +96,8 @@ def several(rows):
     """Prompt, chosen replies, rejected ones, id and subset of each row -> the list."""
     entries = [
         (number, side, id_, prompt, reply, subset)
-        for number, (prompt, *both, id_, subset) in enumerate(rows, 1)
-        for side, replies in zip(pairs.SIDES, both, strict=True)
+        for number, (prompt, *texts, id_, subset) in enumerate(rows, 1)
+        for side, replies in zip(pairs.SIDES, texts, strict=True)
         for reply in replies
     ]
     listed = [
@@ -129,7 +129,7 @@ def best_of(make_run, rng):
     rewards[-1] = [1.0, 1.0, 1.0, 0.0, 0.0]  # no difference among the right ones
     run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "best"): [0.0]})
     runs.add_conversations(run, "own", several(rows), {"m": [*itertools.chain(*rewards)]})
-    return analysis.load(run), rows, [np.float32(one).astype(float) for one in rewards]
+    return analysis.load(run), rows, [np.float32(own).astype(float) for own in rewards]
 
 
 def test_rewardbench_2_is_counted_as_by_its_own_code(best_of):
@@ -146,8 +146,8 @@ def test_rewardbench_2_is_counted_as_by_its_own_code(best_of):
             kind, number = id_.split(":")
             good, bad = values[: len(chosen)], values[len(chosen) :]
             ties[kind][number] = (min(good) - max(bad), max(good) - min(good))
-    assert {right for each in expected.values() for right in each} > {0.0, 0.5, 1.0}
-    expected = {subset: np.mean(each) for subset, each in expected.items()}
+    assert {right for scores in expected.values() for right in scores} > {0.0, 0.5, 1.0}
+    expected = {subset: np.mean(scores) for subset, scores in expected.items()}
     score = sum(0.3 * np.mean([m > 0 for m, _ in ties[kind].values()]) for kind in ties)
     for number, (margin, spread) in ties["tied"].items():
         least = min(margin, ties["ref"][number][0])
@@ -166,13 +166,13 @@ def test_a_row_of_several_replies_is_its_worst_pair_or_each_pair_of_its_chosen_o
     ]
     assert pairs.pairs(scored)["margin"].to_list() == worst
     assert scored.filter(side="chosen").unique("row").sort("row")["margin"].to_list() == worst
-    each = [
-        r[0] - one
+    margins = [
+        r[0] - rejected
         for (_, c, *_), r in zip(rows, rewards, strict=True)
         if len(c) == 1
-        for one in r[1:]
+        for rejected in r[1:]
     ]
-    assert pairs.pairs(scored, all_rejected=True)["margin"].to_list() == each
+    assert pairs.pairs(scored, all_rejected=True)["margin"].to_list() == margins
 
 
 def test_pairs_of_one_prompt_count_as_one_observation(judged):
@@ -216,9 +216,9 @@ def test_the_best_model_that_is_surely_not_at_chance_is_named_and_others_are_cou
     margins = {m: rng.permuted(np.linspace(x - 1.5, x + 1.5, 99)) for m, x in models.items()}
     rewards = {m: np.stack([x, 0 * x], 1).ravel() for m, x in margins.items()}
     runs.add_conversations(run, "own", rows, rewards)
-    (said,) = told(chapter, study_of(run, chapter))
-    assert said.startswith("m ")
-    assert named(said)[-4:] == ["99", "own", "2", "3"]
+    (text,) = told(chapter, study_of(run, chapter))
+    assert text.startswith("m ")
+    assert named(text)[-4:] == ["99", "own", "2", "3"]
 
 
 def test_of_models_at_chance_nothing_is_told(judged, study_of):
@@ -241,9 +241,9 @@ def test_one_name_for_two_files_is_refused(judged):
     second = judged([("p", "x", "z", {})] * 2, [1.0] * 2)
     [other] = second.conversations.values()
     lists = {**first.conversations, ("own", "n"): other}
-    both = dataclasses.replace(first, conversations=lists, _runs={**first._runs, **second._runs})
+    joined = dataclasses.replace(first, conversations=lists, _runs={**first._runs, **second._runs})
     with pytest.raises(RunError, match=r"'own'"):
-        both.conversation_scores("own")
+        joined.conversation_scores("own")
 
 
 def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, tmp_path, light):
@@ -253,7 +253,7 @@ def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, 
     place = result.run / schema.rendered_path(result.path)
     place.write_text(f"user {EVIL}⟦.⟧", encoding="utf-8")
     report = tmp_path / "report"
-    chapters = [each.ANALYSIS for each in (chapter, pair_features, calibration)]
+    chapters = [module.ANALYSIS for module in (chapter, pair_features, calibration)]
     written = write_report(run, report, {}, settings, chapters=chapters)
     page = written.read_text(encoding="utf-8")
     assert EVIL not in page

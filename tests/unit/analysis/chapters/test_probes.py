@@ -35,10 +35,10 @@ def scored(make_run, rng):
 def test_the_page_names_the_edit_that_changes_rewards_most_and_no_other(scored, study_of):
     """None where a space at the end does as much."""
     study = study_of(scored([0, 0.05, 0.4, -1.5]), pairs, probes)
-    [said] = told(probes, study)
+    [text] = told(probes, study)
     [row] = study.tables["probes"].filter(probe="hedge in front").to_dicts()
     assert row["effect"] == pytest.approx(-1.5, abs=0.05) and row["flips"] == 0
-    assert named(said)[:2] == ["hedge in front", f"{-row['effect']:.2f}"]
+    assert named(text)[:2] == ["hedge in front", f"{-row['effect']:.2f}"]
     study = study_of(scored([0, 1, 0.4, -0.9], name="spaces"), pairs, probes)
     assert not told(probes, study)
     assert named(probes.ANALYSIS.section(study).answer) == ["2"]

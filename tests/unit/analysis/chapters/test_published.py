@@ -152,10 +152,10 @@ def test_each_number_stands_there_once():
 def test_the_numbers_are_those_that_were_compared_with_the_papers():
     """Exhibit -> how many; sums of them and of their noise, weighted by place; on 2026-11-28."""
     place = pl.int_range(1, pl.len() + 1)
-    each = published.read().group_by("exhibit", maintain_order=True)
+    exhibits = published.read().group_by("exhibit", maintain_order=True)
     digits = {"paper": 3, "noise": 4}
     sums = ((pl.col(name) * place).sum().round(count) for name, count in digits.items())
-    found = each.agg(pl.len(), *sums)
+    found = exhibits.agg(pl.len(), *sums)
     assert {exhibit: tuple(numbers) for exhibit, *numbers in found.iter_rows()} == {
         "Table 3": (30, 452.964, 0.2325),
         "Figure 2A": (45, 318.02, 5.175),

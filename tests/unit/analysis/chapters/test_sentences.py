@@ -43,8 +43,8 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
 
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
     points = words(rng, lambda _, often: 0.9 * often)
-    (said,) = frequency.findings(analysis.frequency_slopes(points), QUOTED)
-    assert named(said.text)[0] == "best" and " higher " in said.text
+    (finding,) = frequency.findings(analysis.frequency_slopes(points), QUOTED)
+    assert named(finding.text)[0] == "best" and " higher " in finding.text
 
 
 def test_words_without_an_effect_are_not_spoken_of(rng):

@@ -101,10 +101,10 @@ def test_frequency_is_fitted_beside_value(graded, lexicon, rng):
 
 
 def test_a_word_of_several_parts_of_speech_counts_once_for_each(graded, lexicon, rng):
-    each = pl.DataFrame({"word": lexicon["word"], "per_million": np.exp(rng.normal(size=7))})
+    counts = pl.DataFrame({"word": lexicon["word"], "per_million": np.exp(rng.normal(size=7))})
     more = pl.DataFrame({"word": lexicon["word"][:1], "per_million": [5.0]})
-    points = analysis.frequency_points(graded, pl.concat([each, more]))
-    once = analysis.frequency_points(graded, each)
+    points = analysis.frequency_points(graded, pl.concat([counts, more]))
+    once = analysis.frequency_points(graded, counts)
     own = once.filter(word=lexicon["word"][0])
     assert points.height == once.height + own.height > once.height
     expected = np.sort(np.append(own["log_frequency"], np.full(own.height, np.log(5.0))))

@@ -82,16 +82,16 @@ def test_searches_that_beat_every_token_are_counted(small_run, study_of):
     runs.add_search(small_run, "m-one", "max", [99.0])
     runs.add_search(small_run, "m-one", "max", [0.1], name="gcg-seed4")
     runs.add_search(small_run, "m-one", "min", [0.0])
-    (said,) = told(sequences, study_of(small_run, sequences))
-    assert named(said)[-4:] == ["1", "2", "0", "1"]
+    (text,) = told(sequences, study_of(small_run, sequences))
+    assert named(text)[-4:] == ["1", "2", "0", "1"]
 
 
 def test_a_page_says_how_many_replies_no_swap_of_one_token_improves(small_run, study_of):
     for seed, better in enumerate((0, 0, 7, None)):
-        said = None if better is None else Certificate(swaps=100, better=better)
+        certificate = None if better is None else Certificate(swaps=100, better=better)
         name = f"gcg-seed{seed}"
-        runs.add_search(small_run, "m-one", "max", [0.0], name=name, certificate=said)
+        runs.add_search(small_run, "m-one", "max", [0.0], name=name, certificate=certificate)
     study = study_of(small_run, sequences)
     assert study.tables["sequences"]["better_swaps"].to_list() == [0, 0, 7, None]
-    (said,) = told(sequences, study)
-    assert named(said)[-3:] == ["2", "3", "300"]
+    (text,) = told(sequences, study)
+    assert named(text)[-3:] == ["2", "3", "300"]

@@ -161,11 +161,11 @@ def test_gaps_show_the_furthest_items_of_each_end(full):
     table = full.tables["humans_gap"]
     rows = charts.rows(ranks.dumbbells(table, 3))
     ordered = table.sort("residual", "item", descending=[True, False])
-    named = [
+    labels = [
         f"{look.token(item)} ({place})"
         for item, place in ordered.select("item", "gap_place").rows()
     ]
-    assert [row["item"] for row in rows] == [*named[:3], *named[:-4:-1]]
+    assert [row["item"] for row in rows] == [*labels[:3], *labels[:-4:-1]]
     first = ordered.row(0, named=True)
     numbers = [rows[0][key] for key in ("people", "predicted", "models")]
     predicted = first["model_rank"] - first["residual"]

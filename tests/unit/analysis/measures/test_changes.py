@@ -142,10 +142,10 @@ def test_the_worst_violation_comes_first_and_what_holds_last():
 
 def test_only_chosen_tokens_are_listed_and_each_as_it_was_among_all(readings):
     run, noise = _both(readings, "loved")
-    every = moved_tokens(run, noise, N).drop("rank")
+    whole = moved_tokens(run, noise, N).drop("rank")
     few = moved_tokens(run, noise, 3, among=np.array([3, 7, 11, 15])).drop("rank")
     assert set(few["token_id"]) <= {3, 7, 11, 15} and few.height >= 3
-    assert few.join(every, on=every.columns, how="anti", nulls_equal=True).height == 0
+    assert few.join(whole, on=whole.columns, how="anti", nulls_equal=True).height == 0
     assert module.noise_floors(run, [])["floor"].to_list() == [None]
 
 
@@ -187,9 +187,9 @@ def test_the_chapter_says_how_far_tokens_moved_and_what_was_not_compared(
     section = chapter.section(study)
     shown = [f"{100 * row['mean_shift']:.2f}", f"{row['kendall']:.2f}".replace("-", "−")]
     assert named(section.answer) == shown
-    said = [named(b.text) for b in section.blocks if b.kind == "text"]
-    assert any({"1", "600"} <= set(each) for each in said)  # token left out, and its id
-    assert any(each[:3] == ["1", "3", "5"] for each in said)  # kinds of words with a test
+    marked = [named(b.text) for b in section.blocks if b.kind == "text"]
+    assert any({"1", "600"} <= set(values) for values in marked)  # token left out, and its id
+    assert any(values[:3] == ["1", "3", "5"] for values in marked)  # kinds of words with a test
 
 
 def test_ends_that_overlap_are_refused(readings):

@@ -117,8 +117,8 @@ def digits():
 
 @pytest.mark.slow
 def test_digits_do_not_depend_on_the_threads_of_blas():
-    one, two = (
+    first, second = (
         subprocess.check_output([sys.executable, "-c", _DIGITS], env={**os.environ, _THREADS: n})
         for n in ("1", "2")
     )
-    assert one == two
+    assert first == second

@@ -43,22 +43,22 @@ def make(tmp_path):
 def _drifting(turned=None, at=()):
     """Rewards of five steps that drift a little; the word `turned` leaps at the steps of `at`."""
     rng = np.random.default_rng(0)
-    rewards, every = rng.normal(size=N), {}
+    rewards, drawn = rng.normal(size=N), {}
     for step in (100, 200, 300, 400, 500):
         rewards = rewards + rng.normal(size=N) / 20
         if step in at:
             rewards[turned] = np.sort(rewards)[-2] + 1e-3
-        every[step] = rewards.astype(np.float32)
-    return every
+        drawn[step] = rewards.astype(np.float32)
+    return drawn
 
 
 def test_the_headline_names_the_planted_word_and_the_steps(make):
     low = int(np.argsort(_drifting()[100])[10])
-    every = make(_drifting(low, at=(400,)))
-    turn = every.turns.row(0, named=True)
+    training = make(_drifting(low, at=(400,)))
+    turn = training.turns.row(0, named=True)
     assert (turn["word"], turn["previous"], turn["step"]) == (TOKENS[low].strip(), 300, 400)
     assert turn["before"] < 0.15 < 0.95 < turn["after"]
-    assert f"300 and 400 “{TOKENS[low].strip()}” rose" in headline(every)
+    assert f"300 and 400 “{TOKENS[low].strip()}” rose" in headline(training)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -69,10 +69,10 @@ def test_the_headline_says_at_which_step_a_move_began(make, sign):
     for step, place in zip(rewards, (30, 10, 40, 80, 130), strict=True):
         rewards[step] = rewards[100].copy()
         rewards[step][order[30]] = rewards[100][order[place]] + sign * 1e-3
-    every = make(rewards)
-    turn = every.turns.row(0, named=True)
+    training = make(rewards)
+    turn = training.turns.row(0, named=True)
     assert (turn["token_id"], turn["previous"], turn["step"]) == (order[30], 400, 500)
-    assert every.since(turn) == 200 and "began at step 200" in headline(every)
+    assert training.since(turn) == 200 and "began at step 200" in headline(training)
 
 
 def test_a_record_names_the_furthest_move_of_its_step(make):
@@ -82,9 +82,9 @@ def test_a_record_names_the_furthest_move_of_its_step(make):
     for step in (200, 300):
         rewards[step] = rewards[100].copy()
         rewards[step][at[0]] = rewards[100][at[1 if step == 200 else -1]] + (step == 300) * 9
-    every = make({step: rewards[step] for step in (100, 200, 300)})
-    records = [every.record(i, every.checks(i, Limits(), [])) for i in range(3)]
-    moved = [each["moved"] and each["moved"]["word"] for each in records]
+    training = make({step: rewards[step] for step in (100, 200, 300)})
+    records = [training.record(i, training.checks(i, Limits(), [])) for i in range(3)]
+    moved = [record["moved"] and record["moved"]["word"] for record in records]
     assert moved == [None, TOKENS[at[0]].strip(), TOKENS[at[0]].strip()]
 
 
@@ -95,42 +95,42 @@ def test_without_a_planted_word_the_largest_move_is_a_small_one(make):
 def test_since_a_step_nothing_moved(make):
     rewards = _drifting()
     still = {step: rewards[min(step, 300)] for step in rewards}
-    every = make(still)
-    assert every.settled == 300
-    assert headline(every).endswith("since step 300 no word moved by more than the noise.")
+    training = make(still)
+    assert training.settled == 300
+    assert headline(training).endswith("since step 300 no word moved by more than the noise.")
 
 
 def test_a_move_within_the_noise_of_the_self_check_is_none(make):
     rewards = _drifting()
-    every = make({100: rewards[100], 200: rewards[100] + np.float32(1e-3) * np.arange(N)[::-1]})
-    assert every.settled == 200
+    training = make({100: rewards[100], 200: rewards[100] + np.float32(1e-3) * np.arange(N)[::-1]})
+    assert training.settled == 200
     check = dataclasses.replace(runs.CHECK, max_abs_difference=1.0)
-    for step in every.steps:
+    for step in training.steps:
         for key, result in step.run.results.items():
             step.run.results[key] = dataclasses.replace(result, self_check=check)
-    assert Steps(steps=every.steps, options=OPTIONS).settled == 100
+    assert Steps(steps=training.steps, options=OPTIONS).settled == 100
 
 
 def test_tau_is_that_of_scipy_over_the_controls(make, monkeypatch):
     monkeypatch.setattr(steps, "CONTROLS", 50)
     rewards = _drifting()
-    every = make(rewards)
-    assert len(every.controls) == 50
-    each = [rewards[step][every.controls] for step in rewards]
-    last = [scipy.stats.kendalltau(one, each[-1]).statistic for one in each[:-1]]
-    np.testing.assert_allclose(every.table["tau_last"].to_list()[:-1], last, rtol=1e-9)
-    before = [scipy.stats.kendalltau(*pair).statistic for pair in itertools.pairwise(each)]
-    np.testing.assert_allclose(every.table["tau_previous"].to_list()[1:], before, rtol=1e-9)
-    assert every.table["tau_previous"][0] is None is every.table["tau_last"][-1]
+    training = make(rewards)
+    assert len(training.controls) == 50
+    controls = [rewards[step][training.controls] for step in rewards]
+    last = [scipy.stats.kendalltau(row, controls[-1]).statistic for row in controls[:-1]]
+    np.testing.assert_allclose(training.table["tau_last"].to_list()[:-1], last, rtol=1e-9)
+    before = [scipy.stats.kendalltau(*pair).statistic for pair in itertools.pairwise(controls)]
+    np.testing.assert_allclose(training.table["tau_previous"].to_list()[1:], before, rtol=1e-9)
+    assert training.table["tau_previous"][0] is None is training.table["tau_last"][-1]
 
 
 def test_percentiles_are_shares_of_the_controls(make, monkeypatch):
     monkeypatch.setattr(steps, "CONTROLS", 50)
     rewards = _drifting()
-    every = make(rewards)
-    side = rewards[300][every.controls]
+    training = make(rewards)
+    side = rewards[300][training.controls]
     share = [(side < r).mean() + (side == r).mean() / 2 for r in rewards[300]]
-    np.testing.assert_allclose(every.percentiles[2], share)
+    np.testing.assert_allclose(training.percentiles[2], share)
 
 
 @pytest.fixture
@@ -143,11 +143,11 @@ def small(monkeypatch):
 
 def test_the_panel_has_the_controls_and_the_ends(make, small):
     rewards = _drifting()
-    every = make(rewards)
-    chosen = panel(every.steps[0], OPTIONS)
+    training = make(rewards)
+    chosen = panel(training.steps[0], OPTIONS)
     assert len(chosen) == len(set(chosen)) == 60 and chosen == sorted(chosen)
     order = np.argsort(rewards[100])
-    assert {*every.controls, *order[:5], *order[-5:]} <= {*chosen}
+    assert {*training.controls, *order[:5], *order[-5:]} <= {*chosen}
 
 
 def test_of_a_common_word_the_panel_has_one_token(make, small, monkeypatch):
@@ -168,11 +168,11 @@ def test_a_step_over_the_panel_is_compared_on_the_same_controls(make, small):
     rewards = _drifting()
     whole = make(rewards)
     chosen = panel(whole.steps[0], OPTIONS)
-    every = Steps(steps=[whole.steps[0], *_only(chosen, whole.steps[1:])], options=OPTIONS)
-    assert every.table["scored"].to_list() == ["vocabulary", *["panel"] * 4]
-    assert every.table["tau_last"].equals(whole.table["tau_last"])
-    np.testing.assert_array_equal(every.percentiles[2][chosen], whole.percentiles[2][chosen])
-    assert np.isnan(every.percentiles[2]).sum() == N - 60
+    training = Steps(steps=[whole.steps[0], *_only(chosen, whole.steps[1:])], options=OPTIONS)
+    assert training.table["scored"].to_list() == ["vocabulary", *["panel"] * 4]
+    assert training.table["tau_last"].equals(whole.table["tau_last"])
+    np.testing.assert_array_equal(training.percentiles[2][chosen], whole.percentiles[2][chosen])
+    assert np.isnan(training.percentiles[2]).sum() == N - 60
 
 
 def _only(ids, several):
@@ -188,8 +188,8 @@ def test_a_word_that_the_panel_lacks_is_seen_at_the_next_whole_sweep(make, small
     chosen = panel(make({100: rewards[100]}).steps[0], OPTIONS)
     word = next(i for i in np.argsort(rewards[100])[20:] if i not in chosen)
     first, *between, last = make(_drifting(word, at=(300,))).steps
-    every = Steps(steps=[first, *_only(chosen, between), last], options=OPTIONS)
-    turn = every.turns.row(0, named=True)
+    training = Steps(steps=[first, *_only(chosen, between), last], options=OPTIONS)
+    turn = training.turns.row(0, named=True)
     assert (turn["word"], turn["previous"], turn["step"]) == (TOKENS[word].strip(), 100, 500)
     assert turn["after"] - turn["before"] - turn["controls"] == pytest.approx(turn["further"])
 
@@ -215,15 +215,15 @@ def test_steps_of_two_tokenizers_are_refused(make, tmp_path):
 )
 def test_a_limit_is_checked_where_it_was_set(make, asked, broken):
     rewards = _drifting()
-    every = make({100: rewards[100], 200: rewards[200], 300: -rewards[300]})
-    found = [every.checks(at, Limits(kendall=0.5), asked) for at in range(3)]
+    training = make({100: rewards[100], 200: rewards[200], 300: -rewards[300]})
+    found = [training.checks(at, Limits(kendall=0.5), asked) for at in range(3)]
     names = [table.filter(~pl.col("holds"))["check"].to_list() for table in found]
     assert names == [[], [], broken]
 
 
 def test_a_record_has_the_documented_keys(make):
-    every = make(_drifting())
-    record = every.record(1, every.checks(1, Limits(ends=20), ["kept"]))
+    training = make(_drifting())
+    record = training.record(1, training.checks(1, Limits(ends=20), ["kept"]))
     assert list(record) == [
         *("step", "model", "prompt", "scored", "tokens", "tau_previous", "tau_last", "noise"),
         *("moved", "top", "bottom", "kinds", "accuracy", "margin", "log_loss", "temperature"),
@@ -240,13 +240,13 @@ def test_pairs_are_counted_at_every_step(make, tmp_path):
     path = tmp_path / "own.jsonl"  # beside it is the folder 1
     path.write_text('{"prompt": "a", "chosen": "bbb", "rejected": "c"}\n' * 2)
     rewards, listed = _drifting(), read_pairs(path)
-    every = make({100: rewards[100], 200: rewards[200]})
+    training = make({100: rewards[100], 200: rewards[200]})
     kept = {100: [1.0, 0.0, 0.0, 2.0], 200: [1.0, 0.0, 2.0, 0.0]}
     for step, values in kept.items():
         runs.add_conversations(tmp_path / "1" / str(step), "own", listed.table, {"m": values})
     found = [
         dataclasses.replace(s, run=analysis.load(tmp_path / "1" / str(s.step)), items="own")
-        for s in every.steps
+        for s in training.steps
     ]
     table = Steps(steps=found, options=OPTIONS).table
     assert table["accuracy"].to_list() == [0.5, 1.0]
@@ -257,30 +257,30 @@ def test_pairs_are_counted_at_every_step(make, tmp_path):
 
 
 def test_kinds_of_words_have_the_median_and_the_quartiles_of_their_tokens(make):
-    every = make(_drifting())
+    training = make(_drifting())
     at = np.arange(0, N, 3)
     planted = {"list": "AFINN", "words": "positive words", "token_id": at, "stem": at}
-    every.__dict__["kinds"] = pl.DataFrame(planted)
-    found = every.series.filter(of="kinds").select("value", "ci_low", "ci_high").to_numpy()
-    quartiles = np.quantile(every.percentiles[:, at], (0.5, 0.25, 0.75), axis=1).T
+    training.__dict__["kinds"] = pl.DataFrame(planted)
+    found = training.series.filter(of="kinds").select("value", "ci_low", "ci_high").to_numpy()
+    quartiles = np.quantile(training.percentiles[:, at], (0.5, 0.25, 0.75), axis=1).T
     np.testing.assert_allclose(found, quartiles)
-    every = make(_drifting())
-    every.__dict__["kinds"] = pl.DataFrame(planted | {"stem": 0 * at})  # a word in many forms
-    assert every.series.filter(of="kinds").is_empty()
+    training = make(_drifting())
+    training.__dict__["kinds"] = pl.DataFrame(planted | {"stem": 0 * at})  # a word in many forms
+    assert training.series.filter(of="kinds").is_empty()
 
 
 def test_tokens_of_one_text_are_no_line(make):
-    every = make({100: _drifting()[100]})
+    training = make({100: _drifting()[100]})
     texts = pl.DataFrame({"token": ["\ufffd", "a", "\ufffd"], "effect_sd": [2.0, 1.0, 0.0]})
     effects = texts.with_columns(ci_low=pl.lit(0.0), ci_high=pl.lit(2.0))
-    every.steps[0].__dict__["appended"] = effects
-    assert every.series.filter(of="behind")["what"].to_list() == ["a"]
+    training.steps[0].__dict__["appended"] = effects
+    assert training.series.filter(of="behind")["what"].to_list() == ["a"]
 
 
 def test_chapters_make_every_table_and_leave_out_what_is_absent(make):
-    every = make(_drifting())
-    chapters = over_steps(every)
-    study = compute(every.steps[-1].run, {}, AnalyzeSettings(options=OPTIONS), chapters)
+    training = make(_drifting())
+    chapters = over_steps(training)
+    study = compute(training.steps[-1].run, {}, AnalyzeSettings(options=OPTIONS), chapters)
     assert {"steps", "steps_words", "steps_turns", "steps_series"} <= {*study.tables.files}
     empty = {chapter.id for chapter in chapters if chapter.section(study).is_empty}
     assert {"steps-pairs", "steps-edit", "steps-behind"} <= empty

@@ -97,11 +97,11 @@ def test_other_scored_tokens_are_refused(tmp_path):
 
 def test_a_run_of_several_models_needs_a_name(tmp_path):
     several = _run(tmp_path / "a", models=("m", "n"))
-    one = _run(tmp_path / "b")
+    single = _run(tmp_path / "b")
     with pytest.raises(AssayError, match=r"m, n; .*--before_model"):
-        two_models(several, one)
+        two_models(several, single)
     with pytest.raises(AssayError, match="--after_model='z'; allowed: m"):
-        two_models(one, one, models=("", "z"))
+        two_models(single, single, models=("", "z"))
     assert two_models(several, several, models=("m", "n")).results.keys() == {
         ("before", "greatest"),
         ("after", "greatest"),
@@ -110,14 +110,14 @@ def test_a_run_of_several_models_needs_a_name(tmp_path):
 
 def test_a_prompt_of_one_run_alone_is_refused_unless_others_are_chosen(tmp_path):
     more = _run(tmp_path / "a", prompts=("greatest", "worst"))
-    one = _run(tmp_path / "b")
+    fewer = _run(tmp_path / "b")
     with pytest.raises(AssayError, match=r"only --before has 'worst'; .*=greatest"):
-        two_models(more, one)
+        two_models(more, fewer)
     with pytest.raises(AssayError, match="'worst'"):
-        two_models(more, one, ["worst"])
-    assert list(two_models(more, one, ["greatest"]).prompts) == ["greatest"]
+        two_models(more, fewer, ["worst"])
+    assert list(two_models(more, fewer, ["greatest"]).prompts) == ["greatest"]
     with pytest.raises(AssayError, match="prompt"):
-        two_models(_run(tmp_path / "c", prompts=("worst",)), one)
+        two_models(_run(tmp_path / "c", prompts=("worst",)), fewer)
 
 
 POLICY = {"bos": "template", "date": None, "newlines": "keep"}
@@ -133,7 +133,7 @@ def _of_weights(folder, policy=(), identity=(), **record):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "start"),
     [
         ({}, ""),
         ({"policy": {"bos": "none"}}, "bos=template/none"),
@@ -147,23 +147,23 @@ def _of_weights(folder, policy=(), identity=(), **record):
         ({"decoder_hash": "e", "policy": {"bos": "none"}}, "model, bos=template/none"),
     ],
 )
-def test_the_settings_that_differ_are_named(tmp_path, changed, said):
+def test_the_settings_that_differ_are_named(tmp_path, changed, start):
     """Two models without such a setting differ in their weights alone, which is no setting."""
     run = two_models(_of_weights(tmp_path / "a"), _of_weights(tmp_path / "b", **changed))
-    assert differs_in(run).startswith(said) and bool(differs_in(run)) is bool(said)
+    assert differs_in(run).startswith(start) and bool(differs_in(run)) is bool(start)
 
 
 def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):
     rewards = _run(tmp_path / "a")
     forms = {"": [-1.0, -2.0, -3.0], "chat": [-3.0, -2.0, -1.0]}
-    both = _language_model(tmp_path / "b", **forms)
-    forms = two_models(both, both)
+    run = _language_model(tmp_path / "b", **forms)
+    forms = two_models(run, run)
     assert forms.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
     assert forms.rewards("after", "greatest.chat")[1].tolist() == [-3, -2, -1]
     with pytest.raises(AssayError, match=r"only --after has 'greatest\.chat'; allowed: --conf"):
-        two_models(rewards, both)
-    named = two_models(rewards, both, ["greatest"])
-    assert named.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
+        two_models(rewards, run)
+    chosen = two_models(rewards, run, ["greatest"])
+    assert chosen.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
 
 
 def test_one_prompt_of_two_texts_is_refused(tmp_path):

@@ -50,10 +50,10 @@ def standing(run):
 
 def words(texts):
     """The filter of one word, and of the script, which is no word list."""
-    every = np.arange(len(texts), dtype=np.uint32)
+    rows = np.arange(len(texts), dtype=np.uint32)
     word = np.array([100], dtype=np.uint32)
     return [
-        TokenSets(label="script", values=["Latin"], rows=every, of=0 * every),
+        TokenSets(label="script", values=["Latin"], rows=rows, of=0 * rows),
         TokenSets(label="words", values=["good", "bad"], rows=word, of=0 * word + 1),
     ]
 
@@ -65,8 +65,8 @@ def pack(run, limit):
 
 
 def test_ends_disputed_tokens_and_at_most_half_of_words_are_chosen(standing, rewards):
-    each = {pair: ranks.percentiles(x) for pair, x in rewards.items()}
-    cube = np.array([[each[f"m{i}", f"p{j}"] for j in range(4)] for i in range(3)])
+    percentiles = {pair: ranks.percentiles(x) for pair, x in rewards.items()}
+    cube = np.array([[percentiles[f"m{i}", f"p{j}"] for j in range(4)] for i in range(3)])
     np.testing.assert_allclose(standing.mean, cube.mean(axis=(0, 1)), atol=1e-6)
     np.testing.assert_allclose(standing.models, cube.mean(axis=1).std(axis=0), atol=1e-6)
     np.testing.assert_allclose(standing.prompts, cube.mean(axis=0).std(axis=0), atol=1e-6)
@@ -139,8 +139,8 @@ SCRIPTS = {
 
 
 def test_the_script_of_a_token_is_that_of_its_letters():
-    every = [(token, script) for script, tokens in SCRIPTS.items() for token in tokens]
-    frame = pl.DataFrame(every, schema=["token", "script"], orient="row").with_row_index("token_id")
+    rows = [(token, script) for script, tokens in SCRIPTS.items() for token in tokens]
+    frame = pl.DataFrame(rows, schema=["token", "script"], orient="row").with_row_index("token_id")
     expected = list(enumerate(frame["script"]))
     assert sorted(scripts(frame.select("token_id", "token")).rows()) == expected
 
@@ -148,8 +148,8 @@ def test_the_script_of_a_token_is_that_of_its_letters():
 def filters(texts, options):
     """Label -> value -> rows."""
     return {
-        one.label: {value: one.rows[one.of == at].tolist() for at, value in enumerate(one.values)}
-        for one in sets_of(texts, options)
+        own.label: {value: own.rows[own.of == at].tolist() for at, value in enumerate(own.values)}
+        for own in sets_of(texts, options)
     }
 
 

@@ -7,7 +7,7 @@ from analysis.report import first_screen
 from analysis.words import lexicons
 from tests.support import runs
 
-STARTS = [f" {one}{two}" for one in "abcde" for two in "fghij"]  # 25 words with a space before
+STARTS = [f" {a}{b}" for a in "abcde" for b in "fghij"]  # 25 words with a space before
 
 
 @pytest.fixture

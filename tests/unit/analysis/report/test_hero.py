@@ -8,7 +8,7 @@ from analysis.chapters import framing
 from analysis.report import hero
 from analysis.study import compute
 
-WORDS = [f" {one}{two}{three}" for one in "abcdefgh" for two in "aeiou" for three in "nrstl"]
+WORDS = [f" {a}{b}{c}" for a in "abcdefgh" for b in "aeiou" for c in "nrstl"]
 
 
 @pytest.fixture

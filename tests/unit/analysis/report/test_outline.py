@@ -14,8 +14,8 @@ from tests.support import charts
 NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
 
 
-def section(name, *said, blocks=None, picture=""):
-    """A section with a figure and the findings `said`."""
+def section(name, *texts, blocks=None, picture=""):
+    """A section with a figure and the findings `texts`."""
     figure = Picture(f"{name}_figure", "What it shows.", lambda: None)
     return Section(
         analysis=Analysis(
@@ -27,7 +27,7 @@ def section(name, *said, blocks=None, picture=""):
             parts=(),
         ),
         blocks=[figure] if blocks is None else blocks,
-        findings=[Finding(text=text, picture=picture) for text in said],
+        findings=[Finding(text=text, picture=picture) for text in texts],
     )
 
 
@@ -56,7 +56,7 @@ def test_a_section_lists_its_findings_at_most_six(source):
         text.split(f'<article id="{name}"')[1].split("</article>")[0]
         for name in ("framing", "tokens", "empty")
     )
-    assert [said in framing for said in own] == [True] * 6 + [False] * 3
+    assert [sentence in framing for sentence in own] == [True] * 6 + [False] * 3
     assert "3 more" in framing
     assert '<p class="answer">T &amp; co</p>' in tokens
     assert 'class="found"' not in empty
@@ -86,7 +86,7 @@ def test_sections_without_figure_and_table_are_one_line_of_the_page(source):
     )
     assert '<article id="framing"' in html and '<article id="items"' not in html
     assert 'href="#items"' not in html
-    assert "I" not in [one.strip() for one in top(html).split()]
+    assert "I" not in [word.strip() for word in top(html).split()]
     assert 'id="lists"' not in html and html.count("No &lt;list&gt; was scored.") == 1
     line = html.split('<details class="how absent">')[1].split("</details>")[0]
     assert re.findall(r'<b id="(\w+)">', line) == ["groups", "items", "humans"]
@@ -96,8 +96,8 @@ def test_the_chart_beside_an_answer_follows_the_question():
     blocks = [Heading("Far"), *(Picture(stem, "", lambda: None) for stem in ("a_x", "a_y", "all"))]
     beside = outline.charts(section("framing", "F", blocks=blocks), ["x", "y", "z"])
     assert {of: chart.stem for of, chart in beside.items()} == {"x": "a_x", "y": "a_y"}
-    named = section("framing", "F", blocks=blocks, picture="a_y")
-    assert outline.charts(named, ["x", "y"]) == {"": blocks[2]}
+    framing = section("framing", "F", blocks=blocks, picture="a_y")
+    assert outline.charts(framing, ["x", "y"]) == {"": blocks[2]}
     assert outline.without(blocks[:3], blocks[1:3]) == []
     assert outline.without(blocks, [blocks[3]]) == blocks[:3]
 
@@ -105,7 +105,7 @@ def test_the_chart_beside_an_answer_follows_the_question():
 def test_charts_of_every_question_take_turns_and_others_stay():
     prompts = ["a", "b"]
     pictures = [Picture(stem, "", lambda: None) for stem in ("x_a", "x_b", "y_a", "z")]
-    turns = [outline.question(one, pictures, prompts) for one in pictures]
+    turns = [outline.question(picture, pictures, prompts) for picture in pictures]
     assert turns == ["a", "b", "", ""]
     assert outline.question(Under("a", pictures), [], prompts) == "a"
     assert outline.question(Under("a", pictures), [], ["a"]) == ""

@@ -55,9 +55,9 @@ def _within(found, order):
 
 def _domains(spec):
     """The values of every legend and coloured scale of a specification."""
-    each = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
+    parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
     own = [spec["domain"]] if isinstance(spec, dict) and "domain" in spec else []
-    return own + [domain for part in each for domain in _domains(part)]
+    return own + [domain for part in parts for domain in _domains(part)]
 
 
 @pytest.mark.slow

@@ -88,9 +88,9 @@ def test_a_line_says_what_a_model_is_markup_as_text(light, small_run, tmp_path, 
 
 
 def test_the_page_says_what_was_computed_and_models_come_by_rewardbench_rank(report):
-    two, one = pl.read_csv(report / "tables" / "models.csv").rows()
-    assert two == ("m-two", "Two", "Acme", "Gemma 2", 2.0, 7, 6)
-    assert one == ("m-one", "m-one", None, None, None, None, 7)
+    first, second = pl.read_csv(report / "tables" / "models.csv").rows()
+    assert first == ("m-two", "Two", "Acme", "Gemma 2", 2.0, 7, 6)
+    assert second == ("m-one", "m-one", None, None, None, None, 7)
     source = (report / "index.html").read_text(encoding="utf-8")
     assert "<i>␣</i><bdi>love</bdi>" in source
     page = Page(source)

@@ -14,7 +14,7 @@ from analysis.report import verdict, write_report
 from analysis.settings import Limits
 from tests.support import runs
 
-WORDS = [f" {one}{two}o" for one in "abcdefghij" for two in "klmnprstvw"]  # 100 words
+WORDS = [f" {a}{b}o" for a in "abcdefghij" for b in "klmnprstvw"]  # 100 words
 LIMITS = Limits(kendall=0.9, ends=10, kept=0.8, words=0.05)
 HOSTILE = "hub/<b>a|b*"
 
@@ -54,19 +54,19 @@ def write(run, report, settings):
 
 
 def test_planted_words_rose_most_and_the_limit_that_they_break_is_first(tmp_path, settings):
-    said = told(planted(tmp_path, risen), settings)
-    assert (said.word, said.failed) == ("FAIL", 3)
-    first = said.limits[0]
+    result = told(planted(tmp_path, risen), settings)
+    assert (result.word, result.failed) == ("FAIL", 3)
+    first = result.limits[0]
     assert (first["holds"], first["on"], first["measured"]) == (False, "top 10 kept", "50.0 %")
     assert (first["question"], first["allowed"]) == (runs.PROMPTS["worst"], "at least 80 %")
-    assert [word["token"] for word in said.moved("worst", "rose")] == WORDS[:5]
-    assert {word["token"] for word in said.moved_most()[:5]} == set(WORDS[:5])
-    assert said.words["beyond_noise"].null_count() == said.words.height
+    assert [word["token"] for word in result.moved("worst", "rose")] == WORDS[:5]
+    assert {word["token"] for word in result.moved_most()[:5]} == set(WORDS[:5])
+    assert result.words["beyond_noise"].null_count() == result.words.height
 
 
 def test_nothing_that_moved_is_a_pass_without_words(tmp_path, settings):
-    said = told(planted(tmp_path, lambda rewards: rewards), settings)
-    assert (said.word, said.words.height) == ("PASS", 0)
+    result = told(planted(tmp_path, lambda rewards: rewards), settings)
+    assert (result.word, result.words.height) == ("PASS", 0)
 
 
 def test_the_files_say_what_the_tables_say(light, tmp_path, settings):

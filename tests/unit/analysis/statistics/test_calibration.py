@@ -47,7 +47,7 @@ def test_the_temperature_minimises_the_loss_and_goes_with_the_margins(pairs):
 
 def test_its_interval_is_that_of_the_jackknife_over_prompts(pairs):
     margins, prompts = pairs
-    rest = [prompts != one for one in set(prompts)]
+    rest = [prompts != prompt for prompt in set(prompts)]
     left = [calibration.temperature(margins[at], np.arange(at.sum())).value for at in rest]
     b, count = 1 / np.array(left), len(left)
     error = math.sqrt((count - 1) / count * np.sum((b - b.mean()) ** 2))
@@ -71,12 +71,12 @@ def test_bins_hold_equal_numbers_of_pairs_and_their_errors_are_averaged(pairs):
     margins, prompts = pairs
     found, order = calibration.bins(margins, prompts), sorted(margins, key=abs)
     gaps = []
-    for number, (n, low, high, said, right) in enumerate(found):
+    for number, (n, low, high, claimed, right) in enumerate(found):
         part = order[30 * number : 30 * (number + 1)]
         confidence = np.mean([1 / (1 + math.exp(-abs(margin))) for margin in part])
         share = np.mean([margin > 0 for margin in part])
         assert (n, low, high) == (30, abs(part[0]), abs(part[-1]))
-        assert (said, right.value) == pytest.approx((confidence, share))
+        assert (claimed, right.value) == pytest.approx((confidence, share))
         assert right.low < share < right.high or share == 1
         gaps.append(abs(share - confidence))
     assert len(gaps) == calibration.BINS
@@ -88,7 +88,7 @@ def test_bins_hold_equal_numbers_of_pairs_and_their_errors_are_averaged(pairs):
 def test_right_margins_have_the_error_that_is_said_to_be_chance(rng):
     size = rng.exponential(1.0, (100, 400))
     margins = np.where(rng.random(size.shape) < 1 / (1 + np.exp(-size)), size, -size)
-    found = [calibration.calibration_error(one, np.arange(400)) for one in margins]
+    found = [calibration.calibration_error(sample, np.arange(400)) for sample in margins]
     assert np.mean(found, axis=0)[0] == pytest.approx(np.mean(found, axis=0)[1], rel=0.07)
 
 

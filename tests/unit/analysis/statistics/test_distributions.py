@@ -32,7 +32,7 @@ def test_equal_rewards_have_no_shape(values):
     assert math.isnan(found["skewness"])
     assert math.isnan(found["kurtosis"])
     assert found["distinct_rewards"] == 1
-    assert [len(each) for each in distributions.density(np.float32(values))] == [1, 1]
+    assert [len(axis) for axis in distributions.density(np.float32(values))] == [1, 1]
     assert math.isnan(distributions.skewness_p(np.ones(5), np.arange(5)))
     assert math.isnan(distributions.skewness_p(np.arange(5), np.zeros(5, int)))
 

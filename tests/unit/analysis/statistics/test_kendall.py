@@ -81,8 +81,8 @@ def test_bins_change_the_error_little(rng):
     word, x, y = two_orders(rng, 1000, 2, 0.9)
     size = len(x)
     signs = [np.sign(v[:, None] - v[None, :]) for v in (x, y)]
-    each = (signs[0] * signs[1]).sum(axis=1) / size
-    influence = 2 * (each - each.mean())
+    means = (signs[0] * signs[1]).sum(axis=1) / size
+    influence = 2 * (means - means.mean())
     sums = np.bincount(word, weights=influence)
     expected = math.sqrt(1000 / 999 * (sums**2).sum()) / size
     points = kendall.pair_influence(Order.of(x), Order.of(y))
@@ -152,10 +152,10 @@ def test_the_interval_of_a_sample_of_the_things_is_that_of_all(rng):
     weights = (np.ones((1, 4, 4)) - np.eye(4)) / 12
     x = orders(rng, size=1500)
     value = float((weights[0] * tau_b_matrix(x)).sum())
-    every = contributions(x, weights)[0]
-    assert every.sum() == pytest.approx(value, abs=1e-5)
+    full = contributions(x, weights)[0]
+    assert full.sum() == pytest.approx(value, abs=1e-5)
     some = contributions(x[:, rng.permutation(1500)[:300]], weights)[0]
-    whole = np.diff(sum_interval(every, value, 1500)[1:3])
+    whole = np.diff(sum_interval(full, value, 1500)[1:3])
     assert np.diff(sum_interval(some, value, 1500)[1:3]) == pytest.approx(whole, rel=0.15)
 
 

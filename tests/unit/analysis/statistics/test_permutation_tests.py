@@ -13,26 +13,24 @@ def apart(x, y, axis):
     return abs(x.mean(axis=axis) - y.mean(axis=axis))
 
 
-@pytest.mark.parametrize(("one", "other"), [(4, 6), (3, 3), (2, 5)])
-def test_every_assignment_is_compared_as_scipy_does(rng, one, other):
-    values = rng.normal(size=(one + other, 5)) + np.linspace(0, 2, 5)
-    values[:one] += 1.0
-    first = np.arange(one + other) < one
+@pytest.mark.parametrize(("n", "m"), [(4, 6), (3, 3), (2, 5)])
+def test_every_assignment_is_compared_as_scipy_does(rng, n, m):
+    values = rng.normal(size=(n + m, 5)) + np.linspace(0, 2, 5)
+    values[:n] += 1.0
+    first = np.arange(n + m) < n
     found = permutation_test(values, first, rng, draws=9_999)
     theirs = scipy.stats.permutation_test(
         (values[first], values[~first]), apart, n_resamples=np.inf, alternative="greater", axis=0
     )
     np.testing.assert_allclose(np.abs(found.value), theirs.statistic)
     np.testing.assert_allclose(found.p, theirs.pvalue)
-    assert found.assignments == math.comb(one + other, one)
+    assert found.assignments == math.comb(n + m, n)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "least"), [(4, 6, 1 / 210), (4, 4, 2 / 70), (2, 2, 1 / 3)]
-)
-def test_the_smallest_p_is_that_of_groups_wholly_apart(rng, one, other, least):
-    first = np.arange(one + other) < one
-    values = (np.where(first, 10.0, 0.0) + rng.normal(size=one + other))[:, None]
+@pytest.mark.parametrize(("n", "m", "least"), [(4, 6, 1 / 210), (4, 4, 2 / 70), (2, 2, 1 / 3)])
+def test_the_smallest_p_is_that_of_groups_wholly_apart(rng, n, m, least):
+    first = np.arange(n + m) < n
+    values = (np.where(first, 10.0, 0.0) + rng.normal(size=n + m))[:, None]
     found = permutation_test(values, first, rng, draws=999)
     assert found.p[0] == pytest.approx(found.least_p) == pytest.approx(least)
 
@@ -61,9 +59,9 @@ def test_the_interval_is_welchs(rng):
 
 def test_p_is_that_of_all_permutations():
     places = np.array([[0.1, 0.3, 0.5, 0.7, 0.9], [0.3, 0.1, 0.5, 0.7, 0.9]])
-    every = [np.mean(pair) for pair in itertools.product(*places)]
+    means = [np.mean(pair) for pair in itertools.product(*places)]
     found = places.mean(axis=0)
-    expected = [np.mean(np.abs(np.subtract(every, 0.5)) >= abs(x - 0.5) - 1e-9) for x in found]
+    expected = [np.mean(np.abs(np.subtract(means, 0.5)) >= abs(x - 0.5) - 1e-9) for x in found]
     p = mean_place_test(places, np.random.default_rng(0), 200_000)
     assert p == pytest.approx(expected, abs=0.002)
     assert expected[4] == pytest.approx(2 / 25)

@@ -117,8 +117,8 @@ def test_the_line_is_scipys(rng):
 def nearest_by_scipy(models, people):
     """The residual nearest to 0 where those of all models have one sign, else 0."""
     fits = [scipy.stats.linregress(people, own) for own in models]
-    each = [own - fit.intercept - fit.slope * people for own, fit in zip(models, fits, strict=True)]
-    low, high = np.min(each, axis=0), np.max(each, axis=0)
+    gaps = [own - fit.intercept - fit.slope * people for own, fit in zip(models, fits, strict=True)]
+    low, high = np.min(gaps, axis=0), np.max(gaps, axis=0)
     return np.where(low > 0, low, np.where(high < 0, high, 0.0))
 
 

@@ -148,8 +148,8 @@ def test_a_users_terms_are_added_and_win(write):
     assert table.filter(word="women")["group"].item() == "my group"
     assert table.filter(word="Elbonians").row(0)[3:] == ("elbonians",)
     assert table.height == lexicons.identity().height + 1
-    named = "word,group,axis,stem\nElbonians,Elbonians,nationality,elbonia\n"
-    table = lexicons.identity(write("own.csv", named))
+    text = "word,group,axis,stem\nElbonians,Elbonians,nationality,elbonia\n"
+    table = lexicons.identity(write("own.csv", text))
     assert table.filter(word="Elbonians").row(0)[3:] == ("elbonia",)
 
 
