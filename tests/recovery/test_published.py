@@ -11,7 +11,7 @@ from launch import reproduce
 from launch.common import reporting
 from tests.conftest import SHARED
 from tests.support.released import import_elo
-from tests.support.studies import named
+from tests.support.studies import cited
 
 pytestmark = pytest.mark.needs_shared
 
@@ -84,7 +84,7 @@ def test_every_published_number_of_the_items_is_within_its_noise(run):
     assert counts == {"Figure 5A": 10, "Figure 5B": 6, "Figure A5": 56}
     assert (values["difference"].abs() <= values["noise"]).all()
     answer = published.ANALYSIS.section(study).answer
-    assert named(answer)[:2] == ["72", "72"]
+    assert cited(answer)[:2] == ["72", "72"]
 
 
 @pytest.mark.parametrize("least_matches", [0, 50])

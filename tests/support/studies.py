@@ -22,8 +22,8 @@ def texts(chapter: ModuleType, study: Study) -> list[str]:
     return [b.text for b in chapter.ANALYSIS.section(study).blocks if b.kind == "text"]
 
 
-def named(text: str) -> list[str]:
-    """What a sentence names, in its order: what stands in “quotes”, and its numbers.
+def cited(text: str) -> list[str]:
+    """What a sentence cites, in its order: what stands in “quotes”, and its numbers.
 
     Tests pin these and not the words between them. A digit of a word ("m0") is no number.
     """

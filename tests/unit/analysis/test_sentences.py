@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from analysis.sentences import beside, bounds, cell, counted, decimals, significant, span, unclear
-from tests.support.studies import named
+from tests.support.studies import cited
 
 
 def test_numbers_have_a_true_minus_sign_and_bounds_are_rounded_outward():
@@ -73,7 +73,7 @@ def part(values, q):
 def test_models_are_counted_by_the_direction_of_what_is_sure(values, q, up, down, of):
     text = counted(part(values, q), "slope", "up", "down", "down")
     counts = [up, of, down] if up else [down, of]
-    assert named(text or "") == [number for number in counts if number]
+    assert cited(text or "") == [number for number in counts if number]
     assert bool(text and text.startswith("down")) == bool(down and not up)
 
 
@@ -81,7 +81,7 @@ def test_models_are_counted_by_the_direction_of_what_is_sure(values, q, up, down
     ("q", "numbers"), [([0.3, 0.05, math.nan], ["2", ".050"]), ([0.3, 0.04], []), ([math.nan], [])]
 )
 def test_that_nothing_is_sure_is_counted_over_what_was_tested(q, numbers):
-    assert named(unclear(part([1.0] * len(q), q), "slopes")) == numbers
+    assert cited(unclear(part([1.0] * len(q), q), "slopes")) == numbers
 
 
 def test_what_has_no_q_is_not_sure():

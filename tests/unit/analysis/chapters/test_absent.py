@@ -8,7 +8,7 @@ from analysis import CHAPTERS
 from analysis.chapters import humans
 from engine.errors import AssayError
 from tests.support import runs
-from tests.support.studies import named
+from tests.support.studies import cited
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_items_that_people_ranked_too_rarely_or_not(small_run, study_of):
     for items in ("elo", "mine"):
         runs.add_items(small_run, items, "m-one", "greatest", {"a": 1.0, "b": 2.0})
     runs.add_humans(small_run, "elo", {"a": 2.0, "b": 1.0}, matches=49)
-    assert named(study_of(small_run).tables.reason("humans_gap")) == ["50"]
+    assert cited(study_of(small_run).tables.reason("humans_gap")) == ["50"]
     study = study_of(small_run, humans_matches=0)
     assert study.tables["humans_gap"].height == 2
     blocks = humans.ANALYSIS.section(study).blocks

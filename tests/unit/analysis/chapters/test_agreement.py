@@ -12,7 +12,7 @@ from analysis.blocks import pictures
 from analysis.chapters import agreement, model_list, tokens
 from analysis.charts import look
 from analysis.statistics.ranks import rank_biased_overlap, ranking
-from tests.support.studies import named, told
+from tests.support.studies import cited, told
 
 WORDS = [f"{start}w{i}" for i in range(150) for start in ("", " ")]
 
@@ -85,10 +85,10 @@ def test_pairs_of_two_opposed_sides_are_counted_and_the_furthest_named(study, rn
     ends = [pairs.sort("kendall", descending=down).row(0, named=True) for down in (True, False)]
     taus = [f"{abs(row['kendall']):.2f}" for row in ends]
     numbers = ["worst", "4", "10", taus[0], "6", "10", f"−{taus[1]}"]
-    assert named(opposed) == numbers
+    assert cited(opposed) == numbers
     expected = [row[side] for row in ends for side in ("model_a", "model_b")]
     assert re.findall(r"\bm\d\b", opposed) == expected
-    assert named(alike)[:2] == ["best", "3"]
+    assert cited(alike)[:2] == ["best", "3"]
     drawn = {p.stem: p.draw for p in pictures(agreement.ANALYSIS.section(made).blocks)}
     chart = look.specification(drawn["kendall_tau_worst"]())
     order = chart["layer"][0]["encoding"]["y"]["sort"]

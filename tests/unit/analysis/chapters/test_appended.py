@@ -16,7 +16,7 @@ from analysis.measures import appended as measures
 from analysis.report import first_screen
 from engine.runs import schema
 from tests.support import runs
-from tests.support.studies import named, told
+from tests.support.studies import cited, told
 
 SIZE, REPLIES, AT = 600, 6, 17
 THANKS, UNIT = " thanks", 0.5
@@ -91,7 +91,7 @@ def test_the_planted_token_is_the_first_row_with_its_size_in_units(planted):
     assert row["effect_sd"] == pytest.approx(row["effect"] / UNIT)
     assert row["ci_low"] < 1.9 / UNIT < row["ci_high"]
     assert row["q"] < 0.01
-    assert named(told(appended, planted)[0])[:4] == [
+    assert cited(told(appended, planted)[0])[:4] == [
         "␣thanks",
         "100",
         "6",
@@ -187,7 +187,7 @@ def test_what_repetition_takes_away_is_named_without_a_sign(tmp_path, study_of):
     curves = np.array([1, 2, 3, 4, 5, 4.0])
     add_repeated(run, {"raise": [curves, curves]}, spread=0.01)
     sentence = told(appended, study_of(run, appended))[1]
-    assert named(sentence) == ["2", "32", "16", "1.95", "95", "1.91", "1.99"]
+    assert cited(sentence) == ["2", "32", "16", "1.95", "95", "1.91", "1.99"]
     assert "lowers" in sentence
 
 

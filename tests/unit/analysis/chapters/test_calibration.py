@@ -11,7 +11,7 @@ from analysis.chapters import pairs as pairs_chapter
 from analysis.measures import pairs
 from analysis.report import facts, first_screen
 from tests.support import runs
-from tests.support.studies import named, told
+from tests.support.studies import cited, told
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def margins_of(make_run, rng):
 def test_margins_that_are_too_large_or_small_are_told_and_right_ones_are_not(margins_of, study_of):
     run, _ = margins_of({"s": 3.0, "r": 1.0, "q": 1.25, "u": 0.4})
     study = study_of(run, pairs_chapter, chapter)
-    found = [named(text)[0] for text in told(chapter, study)]
+    found = [cited(text)[0] for text in told(chapter, study)]
     table = study.tables["calibration"]
     t = dict(table.select("model", "temperature").iter_rows())
     assert t["s"] == pytest.approx(3 * t["r"]) and t["u"] == pytest.approx(0.4 * t["r"])
@@ -61,7 +61,7 @@ def test_gaps_below_twice_the_difference_of_the_self_check_are_noise(
     (row,) = study_of(run, pairs_chapter, chapter).tables["calibration"].to_dicts()
     inside = int((np.abs(margins.astype(np.float32)) < 0.1).sum())
     assert (row["noise"], row["within_noise"]) == (pytest.approx(0.1), inside) and inside
-    assert named(chapter.in_a_line(row))[-3:] == ["0.1", f"{inside}", "400"]
+    assert cited(chapter.in_a_line(row))[-3:] == ["0.1", f"{inside}", "400"]
     (question,) = first_screen.questions(study_of(run), ["best"])
     assert question["panels"][0]["noise"] == pytest.approx(0.1)
 
@@ -71,4 +71,4 @@ def test_the_terminal_and_json_have_the_numbers_of_the_table(margins_of):
     folder = str(run.folders[0])
     (found,) = facts.of_conversations(folder, "own", ["s"])
     line = facts.write_replies(folder, "own", ["s"])[-1]
-    assert named(line)[:2] == [f"{found['log_loss']:.3f}", f"{found['temperature']:.2g}"]
+    assert cited(line)[:2] == [f"{found['log_loss']:.3f}", f"{found['temperature']:.2g}"]

@@ -14,7 +14,7 @@ from analysis.chapters import categories
 from analysis.words.lexicons import categories as built_in
 from configs.prompts import FOLLOW_UP
 from tests.support import category_runs, charts, runs
-from tests.support.studies import found, named, told
+from tests.support.studies import cited, found, told
 
 GEMMA = [f"g{i}" for i in range(5)]
 LLAMA = [f"l{i}" for i in range(6)]
@@ -73,7 +73,7 @@ def test_a_difference_of_bases_is_found_with_models_as_units(apart, study_of):
     assert "category_contrasts.csv" in row["family"]
     headline, *_ = found(categories, study)
     points = f"{-100 * row['difference']:.0f}"
-    assert named(headline.text) == ["5", "6", points, "words"]
+    assert cited(headline.text) == ["5", "6", points, "words"]
     assert headline.picture == "category_contrasts_words_1"
 
 
@@ -87,7 +87,7 @@ def test_q_corrects_for_every_scale_of_the_table(apart, study_of):
     np.testing.assert_allclose(table["q"], step_up(table["p"].to_numpy()))
     assert big_two(study)["q"] == pytest.approx(33 / 3 / 210)
     assert told(categories, study) == []
-    assert named(categories.ANALYSIS.section(study).answer) == ["33", f"{33 / 3 / 210:.3f}"[1:]]
+    assert cited(categories.ANALYSIS.section(study).answer) == ["33", f"{33 / 3 / 210:.3f}"[1:]]
     models = study.tables["category_models"]
     np.testing.assert_allclose(models["q"], step_up(models["p"].to_numpy()))
 
@@ -105,7 +105,7 @@ def test_where_bases_are_unknown_models_are_described_and_nothing_is_told(tmp_pa
     own = table.filter(model="a", category="agency", framing="positive").row(0, named=True)
     assert (own["words"], own["other_words"], own["questions"], own["prompts"]) == (20, 20, 1, 2)
     assert own["ci_low"] < own["contrast"] < own["ci_high"]
-    assert section.described and named(section.answer) == []
+    assert section.described and cited(section.answer) == []
 
 
 def test_contrasts_are_written_out(tmp_path, study_of, rng):

@@ -13,7 +13,7 @@ from analysis.statistics.inference import clustered
 from analysis.statistics.ranks import ranking
 from configs.prompts import FOLLOW_UP
 from tests.support import runs
-from tests.support.studies import named
+from tests.support.studies import cited
 
 GOOD, BAD = [5.0, 4.0, 0.0, 1.0, -3.0], [-4.0, 5.0, 0.5, 1.0, 3.0]
 
@@ -106,7 +106,7 @@ def test_a_reversed_order_is_said_beside_two_questions_of_one_framing():
     own = table.filter(prompt_a="best", prompt_b="worst")
     assert models_in(text)[:3] == ["M0", "M1", "M2"]
     questions = ["best", "worst", "greatest", "best"]
-    assert named(text)[:8] == ["worst", "best", "2", "3", *questions]
+    assert cited(text)[:8] == ["worst", "best", "2", "3", *questions]
     row = own.row(0, named=True)
     same = table.filter(model="m0", prompt_a="greatest", prompt_b="best").row(0, named=True)
     assert row["reference"] == same["pearson"]

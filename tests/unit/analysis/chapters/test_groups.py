@@ -12,7 +12,7 @@ from analysis.blocks import pictures
 from analysis.chapters import groups
 from analysis.words import lexicons
 from tests.support import charts
-from tests.support.studies import named
+from tests.support.studies import cited
 
 MODELS = ("m1", "m2", "m3")
 
@@ -78,7 +78,7 @@ def test_the_interval_of_words_without_relatives_is_students(study):
 def test_the_page_says_of_no_group_where_it_stands_and_draws_each_prompt(study):
     section = groups.ANALYSIS.section(study)
     assert section.findings == []
-    assert named(section.answer) == [str(study.tables["groups"]["kinds"][0])]
+    assert cited(section.answer) == [str(study.tables["groups"]["kinds"][0])]
     assert "women" not in section.answer
     drawn = {picture.stem: picture for picture in pictures(section.blocks)}
     assert list(drawn) == ["groups_best", "groups_worst"]
@@ -87,7 +87,7 @@ def test_the_page_says_of_no_group_where_it_stands_and_draws_each_prompt(study):
     shown = [row for row in rows if row["group"] == "women"]
     assert [row["value"] for row in shown] == pytest.approx(women.to_list(), rel=1e-4)
     kinds = study.tables["groups"]["kinds"][0]
-    assert named(shown[0]["row"]) == ["0", str(kinds)]
+    assert cited(shown[0]["row"]) == ["0", str(kinds)]
 
 
 def test_models_of_different_vocabularies_have_kinds_of_their_own(make_run, rng):

@@ -10,7 +10,7 @@ from analysis.chapters import items
 from analysis.charts import look
 from analysis.charts.cells import over, shown_items, standings
 from tests.support import charts, runs
-from tests.support.studies import named, texts
+from tests.support.studies import cited, texts
 
 ORDER = ["m-two", "m-one"]
 
@@ -34,7 +34,7 @@ def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, 
     runs.add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
     study = study_of(analysis.load(path, allow_incomplete=True), items)
     why = study.tables.reason("items_questions")
-    assert named(why) == ["pets"] and study.tables.reason("items_top_bottom") == why
+    assert cited(why) == ["pets"] and study.tables.reason("items_top_bottom") == why
     assert study.tables.files == {}
     assert texts(items, study) == [why]
 

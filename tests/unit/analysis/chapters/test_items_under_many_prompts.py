@@ -15,7 +15,7 @@ from analysis.measures.list_scores import ALL, ListScores
 from analysis.words.questions import questions
 from configs.prompts import FOLLOW_UP
 from tests.support import runs, slow
-from tests.support.studies import named
+from tests.support.studies import cited
 
 PROMPTS = {
     prompt: text
@@ -144,7 +144,7 @@ def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_
         for model, tau in numbers.items()
     )
     text = items.framing_beyond_chance(models)
-    assert sorted(named(text)) == sorted(["words", *counts])
+    assert sorted(cited(text)) == sorted(["words", *counts])
 
 
 # Claims of the page
@@ -173,7 +173,7 @@ def test_an_order_that_all_models_share_and_turn_round_is_claimed_with_its_ends(
     planted[:, 6:] -= 2 * order
     texts = claims(planted, rng)
     assert all(texts.values())
-    question, models, *listed = named(texts["ends"])
+    question, models, *listed = cited(texts["ends"])
     assert (question, models, listed[0], listed[-1]) == ("best", "6", "item 39", "pets")
     assert "item 0" in listed
 
@@ -188,8 +188,8 @@ def test_models_that_oppose_one_another_are_named_under_that_framing_alone(rng):
     assert (first < "m3") != (second < "m3")
     assert f"{first} and {second}" in texts["negative"]
     # Pairs of 3 and 3 models, of all pairs of 6.
-    assert named(texts["negative"]) == ["9", "15", "pets", f"−{-tau:.2f}"]
-    assert named(texts["positive"])[0] == "6"
+    assert cited(texts["negative"]) == ["9", "15", "pets", f"−{-tau:.2f}"]
+    assert cited(texts["positive"])[0] == "6"
 
 
 @pytest.mark.parametrize("size", slow.all_but([10], [5, 10, 40]))

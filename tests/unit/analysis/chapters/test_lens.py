@@ -15,7 +15,7 @@ from analysis.measures.lens import by_layer as by_every_layer
 from analysis.measures.lens import milestones
 from analysis.statistics.inference import clustered_share
 from tests.support import charts, runs
-from tests.support.studies import named, told
+from tests.support.studies import cited, told
 
 SIZE, LAYERS = 1_500, 8
 PROMPTS = ("greatest", "best", "worst")
@@ -99,7 +99,7 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(appearing):
     assert layers.select("layer", "layer_low", "layer_high").unique().rows() == [(6, 6, 6)]
     assert set(appearing.tables["lens_layers"]["what"]) == {"order", "highest", "lowest"}
     (text,) = told(lens, appearing)
-    assert named(text) == ["75", "6"]  # % of the layers, rankings
+    assert cited(text) == ["75", "6"]  # % of the layers, rankings
 
 
 def test_intervals_hold_for_all_rankings_together(appearing):
@@ -133,7 +133,7 @@ def test_rankings_that_are_late_are_said_and_no_curve_has_no_interval():
     order = pl.concat([early, order_of("b", (0.1, 0.2, 0.3, 1.0), (0.3, 0.3, 0.3, 0.0))])
     layers = milestones(order, None)
     (first,) = (finding.text for finding in lens.order_findings(layers))
-    assert named(first)[-2:] == ["1", "2"]
+    assert cited(first)[-2:] == ["1", "2"]
     order = order_of("a", (0.1, 0.7, 0.8, 1.0), (math.nan,) * 4)
     rows = milestones(order, None).select("layer", "layer_low", "layer_high").rows()
     assert rows == [(2, None, None)]
@@ -160,7 +160,7 @@ def test_the_layer_at_which_two_prompts_part_is_found_and_said(parting):
     assert frames.filter(pl.col("layer") < 7)["difference"].abs().max() < 0.05
     assert frames["difference"][-1] == pytest.approx(2 * frames["reference"][-1], abs=0.1)
     texts = told(lens, parting)
-    assert len(texts) == 2 and named(texts[1])[-1] == "88"  # % of the layers
+    assert len(texts) == 2 and cited(texts[1])[-1] == "88"  # % of the layers
 
 
 def test_of_layers_that_hold_nothing_nothing_is_said(tmp_path, study_of):
@@ -168,7 +168,7 @@ def test_of_layers_that_hold_nothing_nothing_is_said(tmp_path, study_of):
         run = lens_run(tmp_path / str(seed), np.random.default_rng(seed))
         study = study_of(run)
         assert told(lens, study) == []
-        assert named(lens.ANALYSIS.section(study).answer) == ["6"]  # rankings
+        assert cited(lens.ANALYSIS.section(study).answer) == ["6"]  # rankings
 
 
 def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
@@ -177,7 +177,7 @@ def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
     runs.add_lens(run, "m", "best", values[:2])
     study = study_of(run)
     assert study.tables["lens"].height == 3 * 3
-    assert named(study.tables.reason("lens_framing")) == ["best", "worst"]
+    assert cited(study.tables.reason("lens_framing")) == ["best", "worst"]
     drawn = analysis.blocks.pictures(lens.ANALYSIS.section(study).blocks)
     assert [picture.stem for picture in drawn] == ["lens", "lens_ends"]
 
@@ -188,7 +188,7 @@ def test_a_chart_says_that_it_leaves_models_out():
     rows = rows.with_columns(prompt=pl.lit("best"))
     chart = lines(rows, names, ("after layer", "x"), x="layer", y="x", line="prompt")
     assert {row["name"] for row in charts.rows(chart)} == set(list(names)[: look.PANELS])
-    assert named(chart.title.text) == [str(look.PANELS), "14"]
+    assert cited(chart.title.text) == [str(look.PANELS), "14"]
 
 
 def test_the_section_has_a_line_for_each_model_and_prompt(parting):
@@ -199,5 +199,5 @@ def test_the_section_has_a_line_for_each_model_and_prompt(parting):
     own = parting.tables["lens"].filter(model="a", prompt="best", of="all tokens")
     found = [row["y"] for row in shown if row["name"] == "a"]
     np.testing.assert_allclose(found, own["kendall"], rtol=1e-4)
-    pairs = {tuple(named(row["pair"])) for row in charts.rows(drawn["lens_framing"])}
+    pairs = {tuple(cited(row["pair"])) for row in charts.rows(drawn["lens_framing"])}
     assert pairs == {("best", "worst"), ("greatest", "best")}

@@ -8,7 +8,7 @@ import scipy.stats
 import analysis
 from analysis.chapters import logprobs
 from tests.support import runs
-from tests.support.studies import named
+from tests.support.studies import cited
 
 
 @pytest.fixture
@@ -84,6 +84,6 @@ def test_rewards_are_set_against_the_sum_and_the_mean_over_tokens(folder):
 def test_correlations_are_described_by_their_range_over_rankings(folder):
     table = analysis.logprobs_items(analysis.load(folder), ["m-one"])
     two = pl.concat([table, table]).with_columns(spearman=pl.Series([0.456, -0.2]))
-    assert named(logprobs.described(two, "items"))[:3] == ["−0.20", "0.46", "2"]
+    assert cited(logprobs.described(two, "items"))[:3] == ["−0.20", "0.46", "2"]
     none = table.with_columns(spearman=pl.lit(math.nan))
     assert logprobs.described(none, "items") == ""

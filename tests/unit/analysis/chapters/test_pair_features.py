@@ -8,7 +8,7 @@ import analysis
 from analysis.chapters import pair_features as chapter
 from analysis.chapters import pairs as pairs_chapter
 from tests.support import runs
-from tests.support.studies import named, told
+from tests.support.studies import cited, told
 
 WORDS = [f"{a}{b}" for a in ("ba", "ko", "mi", "tu") for b in ("da", "lo", "ne", "ri")]
 PLANTED = ["begins with “Certainly”", "has more bullets", "is longer"]
@@ -184,5 +184,5 @@ def test_a_taste_is_told_with_its_pairs_and_shares(make_run, study_of):
     rewards = np.array([[2.0, 1.0] if i % 4 < 3 else [1.0, 2.0] for i in range(80)])
     runs.add_conversations(run, "own", runs.list_of(rows), {"m": rewards.ravel()})
     study = study_of(run, pairs_chapter, chapter)
-    assert named(told(chapter, study)[0])[:5] == ["-", "100", "80", "own", "75"]
+    assert cited(told(chapter, study)[0])[:5] == ["-", "100", "80", "own", "75"]
     assert study.tables.reason("pair_features_words") == chapter._NO_WORDS

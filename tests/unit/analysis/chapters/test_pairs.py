@@ -19,7 +19,7 @@ from analysis.sentences import bounds
 from engine.runs import schema
 from engine.runs.result import RunError
 from tests.support import runs
-from tests.support.studies import named, told
+from tests.support.studies import cited, told
 
 EVIL = "<script>alert(1)</script>"
 
@@ -218,14 +218,14 @@ def test_the_best_model_that_is_surely_not_at_chance_is_named_and_others_are_cou
     runs.add_conversations(run, "own", rows, rewards)
     (text,) = told(chapter, study_of(run, chapter))
     assert text.startswith("m ")
-    assert named(text)[-4:] == ["99", "own", "2", "3"]
+    assert cited(text)[-4:] == ["99", "own", "2", "3"]
 
 
 def test_of_models_at_chance_nothing_is_told(judged, study_of):
     rows = [(f"p{i}", "x", "y", {}) for i in range(40)]
     study = study_of(judged(rows, [1.0, -1.0] * 20), chapter)
     assert told(chapter, study) == []
-    assert named(chapter.ANALYSIS.section(study).answer) == ["1"]
+    assert cited(chapter.ANALYSIS.section(study).answer) == ["1"]
 
 
 def test_length_says_how_often_the_longer_reply_is_preferred(judged):

@@ -10,7 +10,7 @@ from analysis.chapters import pairs, probes
 from analysis.measures.probes import effects, sure
 from analysis.statistics.inference import clustered, detectable
 from tests.support import runs
-from tests.support.studies import named, told
+from tests.support.studies import cited, told
 
 PROBES = ("unchanged", "trailing space", "emoji behind", "hedge in front")
 
@@ -38,10 +38,10 @@ def test_the_page_names_the_edit_that_changes_rewards_most_and_no_other(scored, 
     [text] = told(probes, study)
     [row] = study.tables["probes"].filter(probe="hedge in front").to_dicts()
     assert row["effect"] == pytest.approx(-1.5, abs=0.05) and row["flips"] == 0
-    assert named(text)[:2] == ["hedge in front", f"{-row['effect']:.2f}"]
+    assert cited(text)[:2] == ["hedge in front", f"{-row['effect']:.2f}"]
     study = study_of(scored([0, 1, 0.4, -0.9], name="spaces"), pairs, probes)
     assert not told(probes, study)
-    assert named(probes.ANALYSIS.section(study).answer) == ["2"]
+    assert cited(probes.ANALYSIS.section(study).answer) == ["2"]
 
 
 @pytest.mark.parametrize(("prompts", "margin"), [(1, 1.0), (20, 0.0)])

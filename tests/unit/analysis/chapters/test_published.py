@@ -11,7 +11,7 @@ from analysis.report import outline
 from configs import known_models
 from launch.common import reporting
 from tests.support import runs
-from tests.support.studies import named
+from tests.support.studies import cited
 
 TEN = list(known_models.MODELS)
 FIRST, LAST = TEN[0], TEN[-1]
@@ -128,7 +128,7 @@ def test_the_answer_counts_the_numbers_that_are_met(made):
     study.tables.frames["published",] = table.with_columns(
         paper=paper, noise=0.005, difference=difference
     )
-    assert named(published.ANALYSIS.section(study).answer)[:2] == ["1", "2"]
+    assert cited(published.ANALYSIS.section(study).answer)[:2] == ["1", "2"]
 
 
 def test_a_run_without_the_ten_has_no_such_section(made):

@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from analysis.chapters import frequency, humans, sentiment
-from tests.support.studies import named
+from tests.support.studies import cited
 
 NAMES = {"a": "Ann", "b": "Bob"}
 PROMPTS = ["best", "worst"]
@@ -37,14 +37,14 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
     points = words(rng, lambda value, _: 0.8 * np.maximum(value, 0))
     slopes = analysis.sentiment_slopes(points)
     first, *_ = sentiment.slope_findings(slopes, QUOTED)
-    assert (named(first.text)[0], first.picture) == ("best", "sentiment_slopes")
+    assert (cited(first.text)[0], first.picture) == ("best", "sentiment_slopes")
     assert " positive words" in first.text and " other words" in first.text
 
 
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
     points = words(rng, lambda _, often: 0.9 * often)
     (finding,) = frequency.findings(analysis.frequency_slopes(points), QUOTED)
-    assert named(finding.text)[0] == "best" and " higher " in finding.text
+    assert cited(finding.text)[0] == "best" and " higher " in finding.text
 
 
 def test_words_without_an_effect_are_not_spoken_of(rng):
@@ -75,12 +75,12 @@ def people(rng, weight, slighted=False):
 
 def test_models_that_rank_as_people_do_are_counted(rng):
     (plain,), _, _ = people(rng, 0.6)
-    assert named(plain.text) == ["p", "list"]
+    assert cited(plain.text) == ["p", "list"]
 
 
 def test_an_item_that_all_models_slight_is_named(rng):
     _, (found,), item = people(rng, 0.95, slighted=True)
-    assert named(found.text)[:4] == [item, "1", "300", "300"]
+    assert cited(found.text)[:4] == [item, "1", "300", "300"]
     assert found.picture == "humans_gap_list_p"
 
 

@@ -9,7 +9,7 @@ from analysis.chapters import sequences
 from analysis.report import write_report
 from engine.runs.result import Certificate
 from tests.support import charts, runs
-from tests.support.studies import named, told
+from tests.support.studies import cited, told
 
 
 def test_the_best_step_of_each_search_is_its_sequence(small_run):
@@ -83,7 +83,7 @@ def test_searches_that_beat_every_token_are_counted(small_run, study_of):
     runs.add_search(small_run, "m-one", "max", [0.1], name="gcg-seed4")
     runs.add_search(small_run, "m-one", "min", [0.0])
     (text,) = told(sequences, study_of(small_run, sequences))
-    assert named(text)[-4:] == ["1", "2", "0", "1"]
+    assert cited(text)[-4:] == ["1", "2", "0", "1"]
 
 
 def test_a_page_says_how_many_replies_no_swap_of_one_token_improves(small_run, study_of):
@@ -94,4 +94,4 @@ def test_a_page_says_how_many_replies_no_swap_of_one_token_improves(small_run, s
     study = study_of(small_run, sequences)
     assert study.tables["sequences"]["better_swaps"].to_list() == [0, 0, 7, None]
     (text,) = told(sequences, study)
-    assert named(text)[-3:] == ["2", "3", "300"]
+    assert cited(text)[-3:] == ["2", "3", "300"]

@@ -14,7 +14,7 @@ from analysis.measures.two_models import two_models
 from analysis.settings import Limits
 from engine.errors import AssayError
 from tests.support import runs
-from tests.support.studies import named
+from tests.support.studies import cited
 
 N = 600
 LIMITS = Limits(kendall=0.9, ends=20, kept=0.8, words=0.05)
@@ -186,8 +186,8 @@ def test_the_chapter_says_how_far_tokens_moved_and_what_was_not_compared(
     (row,) = study.tables["changes"].filter(of=CHANGE).rows(named=True)
     section = chapter.section(study)
     shown = [f"{100 * row['mean_shift']:.2f}", f"{row['kendall']:.2f}".replace("-", "−")]
-    assert named(section.answer) == shown
-    marked = [named(b.text) for b in section.blocks if b.kind == "text"]
+    assert cited(section.answer) == shown
+    marked = [cited(b.text) for b in section.blocks if b.kind == "text"]
     assert any({"1", "600"} <= set(values) for values in marked)  # token left out, and its id
     assert any(values[:3] == ["1", "3", "5"] for values in marked)  # kinds of words with a test
 

@@ -18,7 +18,7 @@ from analysis.report.explorer import Packed
 from analysis.study import Analysis, Section
 from engine.errors import AssayError
 from tests.support import charts, runs
-from tests.support.studies import named
+from tests.support.studies import cited
 
 NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
 
@@ -140,7 +140,7 @@ def test_one_line_says_what_was_scored(full):
     vocabulary = full.described["vocabulary"]
     scored = ["4", "3", f"{vocabulary.max():,}", f"{3 * vocabulary.sum():,}"]
     listed = [str(len(set(column))) for column in zip(*full.run.lists(), strict=True)]
-    assert named(page.lede(full)) == [*scored, *listed, "2", "1"]
+    assert cited(page.lede(full)) == [*scored, *listed, "2", "1"]
 
 
 def shown(blocks):
