@@ -8,6 +8,7 @@ expected size from there; settings that are given override them.
 import sys
 
 from configs import known_models
+from engine.display import counted
 from engine.runs import storage
 from engine.settings import ConvertSettings
 from engine.sources import convert as converting
@@ -39,9 +40,10 @@ def convert(given: command.Given) -> command.CommandResult:
         base=given.base,
     )
     card = checkpoint.card
+    layers = counted(card.decoder.num_layers, "layer")
     listed = f" (listed as {spec.dtype})" if spec and spec.dtype != card.dtype else ""
     line = (
-        f"{destination}: {card.slug}, {card.decoder.num_layers} layers, {card.head.kind} head, "
+        f"{destination}: {card.slug}, {layers}, {card.head.kind} head, "
         f"{card.decoder.vocab_size:,} tokens, {card.dtype}{listed}"
     )
     facts = {

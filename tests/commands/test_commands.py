@@ -54,7 +54,7 @@ def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_diff
     same = tiny.write_model(tmp_path / "GRM-Llama3-8B-rewardmodel-ft")
     done = command("convert", f"--source={same}", flags)
     assert done.out[-1].endswith(
-        ": grm-llama3-8b-rewardmodel-ft, 3 layers, linear head, "
+        ": grm-llama3-8b-rewardmodel-ft, 1 layer, linear head, "
         "320 tokens, float32 (listed as float16)"
     )
 
@@ -66,7 +66,7 @@ def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_diff
 def test_a_model_is_named_after_its_folder(command, tmp_path, monkeypatch, folder, source, slug):
     monkeypatch.chdir(tiny.write_model(tmp_path / "Runs" / folder))
     done = command("convert", f"--source={source}", "--checkpoint=../ck")
-    assert done.out == [f"../ck: {slug}, 3 layers, linear head, 320 tokens, float32"]
+    assert done.out == [f"../ck: {slug}, 1 layer, linear head, 320 tokens, float32"]
 
 
 def test_a_folder_that_gives_no_name_is_told_of_the_slug(command, tmp_path):
