@@ -21,7 +21,7 @@ def test_the_base_that_the_user_names_and_hashes_are_in_the_run(command, pair):
     flags += (f"--base={pair / 'moved'}", "--config.merge_dtype=float32")
     done = command("convert", *flags).fine()
     assert str(pair / "moved") in done.err[0]
-    assert done.out == [f"{pair / 'ck'}: adapter, 1 layers, linear head, 264 tokens, float32"]
+    assert done.out == [f"{pair / 'ck'}: adapter, 1 layer, linear head, 264 tokens, float32"]
     run = pair / "run"
     sweep = (f"--checkpoint={pair / 'ck'}", f"--run={run}", "--config.prompts=greatest")
     assert command("sweep", *sweep, "--config.step_size=64").code == 0
