@@ -41,7 +41,7 @@ _WORD_PROMPTS = [
 _FLAGS = {
     "small": (
         False,
-        "Half a minute: one model of 12 layers and 8,192 tokens, one prompt, no words, language "
+        "Under a minute: one model of 12 layers and 8,192 tokens, one prompt, no words, language "
         "model or search; writes out/small.",
     ),
 }
