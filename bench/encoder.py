@@ -13,7 +13,7 @@ import functools
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +87,9 @@ def compare(
     rewards: dict[str, list[np.ndarray]] = {name: [] for name in ways}
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for share, (name, way) in itertools.product(shares, ways.items()):
-        spent[name].append(timed(lambda: rewards[name].append(way(share))))  # noqa: B023
+        wall, cpu = time.perf_counter(), time.process_time()
+        rewards[name].append(way(share))
+        spent[name].append((time.perf_counter() - wall, time.process_time() - cpu))
     rows = [("way", "s", "CPU s", "CPU s of assay's", "min..max")]
     for name, seconds in spent.items():
         ratios = np.array(seconds)[:, 1] / np.array(spent["assay"])[:, 1]
@@ -98,12 +100,6 @@ def compare(
     difference, deviation = float(np.abs(ours - other).max()), float(other.std())
     print(f"largest difference of rewards {difference:.1e}, standard deviation {deviation:.2g}")
     return difference <= _TOLERANCE * deviation
-
-
-def timed(run: Callable[[], object]) -> tuple[float, float]:
-    """Seconds and CPU seconds of one call."""
-    cpu = time.process_time()
-    return seconds_of(run), time.process_time() - cpu
 
 
 def rates(checkpoint: Checkpoint, lengths: Sequence[int], step_size: int) -> str:

@@ -53,7 +53,7 @@ class Decoder(nnx.Module):
     reads weights where they are, and takes long to compile a layer: it has one stack, and a loop.
     So has a CPU in float16, for which XLA would widen the weights of all layers at once. Where
     layers of two kinds take turns, each place in their period has a stack, and the loop is over
-    periods. A CPU has it in every dtype, since two kinds take long to compile there too.
+    periods.
     """
 
     def __init__(
@@ -68,8 +68,7 @@ class Decoder(nnx.Module):
         self.embedding = zeros(config, "VD", dtype)
         if config.learned_positions:
             self.position_embedding = zeros(config, "TD", dtype)
-        slow = dtype == jnp.float16 or len(set(config.deltas)) > 1
-        looped = platform == "tpu" or (platform == "cpu" and slow)
+        looped = platform == "tpu" or (platform == "cpu" and dtype == jnp.float16)
         period = config.period if looped else config.num_layers
         self.stacks = nnx.List(
             Layer(config.first(-(-(config.num_layers - n) // period)), dtype, sums, platform, kind)

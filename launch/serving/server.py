@@ -34,6 +34,7 @@ class Protocol(H11Protocol):
 
     _late: asyncio.TimerHandle | None = None
 
+    # Wider in the base class; a server of TCP makes no other.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request."""
         super().connection_made(transport)

@@ -292,7 +292,7 @@ def test_a_page_has_the_replies_that_were_asked_for(watch, trained):
     first = watch(folder, *asked)[1][0]["appended"]
     shutil.rmtree(folder / "checkpoint-100")
     assert watch(folder, "--after=No.")[1][0]["appended"] is None
-    assert watch(folder, asked[0])[1][0]["appended"] == first != None  # noqa: E711
+    assert first and watch(folder, asked[0])[1][0]["appended"] == first
 
 
 def test_steps_are_scored_until_one(watch, trained):

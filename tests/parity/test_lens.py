@@ -4,15 +4,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 
+from engine.checkpoint import restore as restoring
 from engine.checkpoint.restore import sharing_groups
 from engine.models.reward_model import RewardModels
 from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, heads, parity, slow, torch_models
 
-# Whose final norms differ, and one whose layers are of two kinds.
-FAMILIES = ("gqa-llama3", "gemma2", "gpt_neox", "qwen3_5")
+FAMILIES = ("gqa-llama3", "gemma2", "gpt_neox")  # whose final norms differ
 HEADS = ("ArmoRM", "URM", "a row of ten")  # with a gate, with weights by the response, with neither
 
 
@@ -64,6 +65,15 @@ def of_family(pair: parity.Pair):
 def test_every_layer_reads_as_torchs_norm_and_head_after_it(pair_of, name):
     pair = pair_of(name)
     check(lens_of(pair.restored), *of_family(pair), plain_alone=name != FAMILIES[0])
+
+
+def test_layers_of_two_kinds_in_a_loop_read_as_torchs(pair_of, monkeypatch):
+    """As on a TPU: two periods, and a layer behind them."""
+    pair, made = pair_of("qwen3_5"), restoring._abstract
+    monkeypatch.setattr(restoring, "_abstract", lambda *args, platform: made(*args, platform="tpu"))
+    looped = parity.restore(pair.checkpoint)
+    assert len(nnx.merge(looped.graph, looped.scorer.params).decoder.stacks) == 2
+    check(lens_of(looped), *of_family(pair))
 
 
 @pytest.mark.parametrize("name", slow.all_but(HEADS[:1], HEADS))

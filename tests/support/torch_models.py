@@ -191,7 +191,7 @@ def qwen3_moe(**changes) -> Qwen3MoeConfig:
 QWEN3_5 = {
     **_COMMON,
     "head_dim": 12,
-    "num_hidden_layers": 5,  # two periods, which a loop computes, and a layer
+    "num_hidden_layers": 5,  # two periods, which a TPU loops over, and a layer
     "layer_types": [*["linear_attention", "full_attention"] * 2, "linear_attention"],
     **{"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 10},
     **{"linear_value_head_dim": 7, "linear_conv_kernel_dim": 4},
