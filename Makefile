@@ -49,10 +49,9 @@ check: $(VENV)/.dev ## formatting, lint, types
 bench: $(VENV)/.dev ## print the benchmark tables
 	@set -e; for bench in $(BENCHES); do $(PY) -m $$bench; done
 
-# The notebooks read two models and a run of the demo, which are made first where they are missing.
+# The notebooks read a model and a run of the small demo, which are made first where they are missing.
 docs: $(VENV)/.docs $(VENV)/.package ## build the documentation into out/docs (NOTEBOOKS=off: no notebooks)
-	@test "$(NOTEBOOKS)" = off || $(PY) -m launch.demo --config.prompts=greatest,worst \
-	  --config.models=smollm2-135m-d12-imdb-linear,smollm2-135m-d14-rt-mlp --config.searched=0 --config.words= --config.language_model=false
+	@test "$(NOTEBOOKS)" = off || $(PY) -m launch.demo --small --config.prompts=greatest,worst
 	NOTEBOOKS=$(or $(NOTEBOOKS),force) $(PY) -m sphinx -q -W --keep-going -d out/doctrees docs out/docs
 	@echo "documentation: $(CURDIR)/out/docs/index.html"
 
