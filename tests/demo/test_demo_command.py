@@ -8,7 +8,7 @@ from tests.support.sweeps import Run
 
 SLUG = "smollm2-135m-d12-imdb-linear"
 WORDS = ["love", "war", "love", "money"]
-PROMPTS = {"best-ever-one-word", "worst-ever-one-word"}
+PROMPT = "best-ever-one-word"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def arguments(root):
         f"--config.root={root}",
         f"--config.models={SLUG}",
         f"--config.words={words}",
-        f"--config.word_prompts={','.join(sorted(PROMPTS))}",
+        f"--config.word_prompts={PROMPT}",
         "--config.prompts=",
         "--config.searched=0",
         "--config.self_check=1",
@@ -45,11 +45,8 @@ def results(root):
 def test_the_words_are_scored_have_log_probabilities_and_are_in_the_report(first):
     found = {path: result.parts for path, result in results(first).items()}
     assert set(found) == {
-        *(f"items/words/model={SLUG}/prompt={prompt}" for prompt in PROMPTS),
-        *(
-            f"item_logprobs/words/model={LANGUAGE_MODEL.slug}/prompt={prompt}.chat"
-            for prompt in PROMPTS
-        ),
+        f"items/words/model={SLUG}/prompt={PROMPT}",
+        f"item_logprobs/words/model={LANGUAGE_MODEL.slug}/prompt={PROMPT}.chat",
     }
     assert {part.rows for parts in found.values() for part in parts.values()} == {3}
     page = (first / "report" / "index.html").read_text("utf-8")
@@ -60,7 +57,7 @@ def test_the_words_are_scored_have_log_probabilities_and_are_in_the_report(first
 def test_a_part_that_is_missing_is_computed_again_and_nothing_else(first, arguments, capfd):
     assert demo.main(arguments) == 0
     assert "6/6 keeping" in capfd.readouterr().err
-    lost = next(iter((first / "run").glob(f"items/words/model={SLUG}/prompt=best*/part-*")))
+    lost = next(iter((first / "run").glob(f"items/words/model={SLUG}/prompt=*/part-*")))
     before = {path: path.stat().st_mtime_ns for path in (first / "run").rglob("part-*")}
     lost.unlink()
     assert demo.main(arguments) == 0

@@ -20,7 +20,7 @@ from engine.text.chat_template import TemplatePolicy
 SLUG = "smollm2-135m-d12-imdb-linear"  # the shallowest, so that torch's whole passes are affordable
 PROMPT = "What, in one word, is the greatest thing ever?"
 REPLIES = ["Love", "The universe.", "Unconditional love, as far as anyone knows", "é\n", "Zebra"]
-TOKENS = 256
+TOKENS = 128
 
 
 def built(spec, tmp_path_factory):
@@ -69,7 +69,7 @@ def test_rewards_of_random_tokens_agree_with_transformers(reward_model):
 def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(reward_model):
     """Over many prompts: what is rounded in a prompt's prefix, all its replies share."""
     folder, model = reward_model
-    ids = np.random.default_rng(1).choice(49_152, 8, replace=False)
+    ids = np.random.default_rng(1).choice(49_152, 4, replace=False)
     texts = list(prompts.FOLLOW_UP.values())[::4]
     asked = [model._checkpoint.template.split(text) for text in texts]
     exact = by_transformers(folder, asked, ids, torch.float32)
@@ -100,7 +100,7 @@ def test_a_kept_token_of_the_small_model_has_the_reward_of_the_whole_one(
 
 
 def test_log_probabilities_of_the_language_model_agree_with_transformers(tmp_path_factory):
-    """All of its layers, in both forms."""
+    """All of its layers: next tokens in plain form, replies in that of a chat."""
     folder, model = built(LANGUAGE_MODEL, tmp_path_factory)
     network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
@@ -109,13 +109,16 @@ def test_log_probabilities_of_the_language_model_agree_with_transformers(tmp_pat
         """Of every token after each position: float32 [T, V]."""
         return torch.log_softmax(network(input_ids=torch.tensor([ids])).logits[0], -1).numpy()
 
-    for form in ("pretrained", "chat"):
+    def cued(form):
         rows = ContinuationRows(cue_of(model._checkpoint, PROMPT, form), REPLIES)
-        prefix = list(rows.prompt.prefix)
-        swept = model.sweep(PROMPT, form=form).sort("token_id")["logprob"]
-        expected = by_torch(prefix)[-1]
-        np.testing.assert_allclose(swept, expected, atol=1e-4 * expected.std(), rtol=0)
-        scored = model.logprobs(PROMPT, REPLIES, form=form)
-        for own, actual in zip(rows.ids, scored, strict=True):
-            after = by_torch([*prefix, *own])[len(prefix) - 1 : -1]
-            assert actual == pytest.approx(after[range(len(own)), own].sum(), rel=1e-4)
+        return rows.ids, list(rows.prompt.prefix)
+
+    _, prefix = cued("pretrained")
+    swept = model.sweep(PROMPT, form="pretrained").sort("token_id")["logprob"]
+    expected = by_torch(prefix)[-1]
+    np.testing.assert_allclose(swept, expected, atol=1e-4 * expected.std(), rtol=0)
+    ids, prefix = cued("chat")
+    scored = model.logprobs(PROMPT, REPLIES, form="chat")
+    for own, actual in zip(ids, scored, strict=True):
+        after = by_torch([*prefix, *own])[len(prefix) - 1 : -1]
+        assert actual == pytest.approx(after[range(len(own)), own].sum(), rel=1e-4)
