@@ -43,7 +43,8 @@ QUICK = [
 ]
 # Of every form the plain pass, which reads all of its tensors. Behind a prefix, of those for which
 # masks, positions or experts are computed in another way there.
-ELSEWHERE = ("gemma2, no soft-cap", "gemma3, images", "qwen3_5, images", "mistral, no window")
+ELSEWHERE = ("gemma2, no soft-cap", "gemma3, images", "mistral, no window")
+ELSEWHERE += ("qwen3_5, images", "qwen3_5, two periods")
 ALL = [(n, "plain pass") for n in (*torch_models.LLAMAS, *torch_models.FAMILIES)]
 ALL = [case for case in ALL if case[0] not in ELSEWHERE]
 ALL += [(n, "response pass") for n in ("gemma3", "gpt2", "smollm3", "qwen3_moe", "qwen3_5")]

@@ -69,7 +69,7 @@ def test_every_layer_reads_as_torchs_norm_and_head_after_it(pair_of, name):
 
 def test_layers_of_two_kinds_in_a_loop_read_as_torchs(pair_of, monkeypatch):
     """As on a TPU: two periods, and a layer behind them."""
-    pair, made = pair_of("qwen3_5"), restoring._abstract
+    pair, made = pair_of("qwen3_5, two periods"), restoring._abstract
     monkeypatch.setattr(restoring, "_abstract", lambda *args, platform: made(*args, platform="tpu"))
     looped = parity.restore(pair.checkpoint)
     assert len(nnx.merge(looped.graph, looped.scorer.params).decoder.stacks) == 2

@@ -191,14 +191,20 @@ def qwen3_moe(**changes) -> Qwen3MoeConfig:
 QWEN3_5 = {
     **_COMMON,
     "head_dim": 12,
-    "num_hidden_layers": 5,  # two periods, which a TPU loops over, and a layer
-    "layer_types": [*["linear_attention", "full_attention"] * 2, "linear_attention"],
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     **{"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 10},
     **{"linear_value_head_dim": 7, "linear_conv_kernel_dim": 4},
     "rope_parameters": {
         **{"rope_type": "default", "rope_theta": 3e4, "partial_rotary_factor": 0.5},
         **{"mrope_section": [1, 1, 1], "mrope_interleaved": True},
     },
+}
+
+# A TPU loops over them; a layer follows.
+TWO_PERIODS = QWEN3_5 | {
+    "num_hidden_layers": 5,
+    "layer_types": [*["linear_attention", "full_attention"] * 2, "linear_attention"],
 }
 
 # Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
@@ -244,6 +250,7 @@ FAMILIES = {
     "arcee": lambda: ArceeConfig(**_COMMON),
     "seed_oss": lambda: SeedOssConfig(**_COMMON, head_dim=12),
     "qwen3_5": lambda: Qwen3_5TextConfig(**QWEN3_5),
+    "qwen3_5, two periods": lambda: Qwen3_5TextConfig(**TWO_PERIODS),
     "qwen3_5, images": lambda: Qwen3_5Config(
         text_config=QWEN3_5, vision_config=QWEN_VISION, num_labels=1
     ),
