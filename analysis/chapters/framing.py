@@ -12,9 +12,7 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Mark, Marks, Picture, Text
-from analysis.charts.clouds import clouds
 from analysis.charts.estimates import estimates
-from analysis.charts.look import PANELS, Chart
 from analysis.columns import (
     KENDALL,
     MODEL,
@@ -27,7 +25,7 @@ from analysis.columns import (
     ends,
     q,
 )
-from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
+from analysis.measures.combined import TOO_FEW, prompts_of, scored_prompts
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
 from analysis.sentences import count, decimals, listed, part_of, significant, span
@@ -173,48 +171,15 @@ def _rewards(run: Run, model: str, prompts: Sequence[str]) -> tuple[Array, dict[
     return common, rewards
 
 
-def contrast(pairs: pl.DataFrame, names: Mapping[str, str], prompts: tuple[str, str]) -> Chart:
-    """Rewards under one prompt against those under another, with r.
-
-    Args:
-      pairs: model, a, b: rewards under both prompts.
-      names: slug -> nickname, in the order of the panels; models without pairs are left out.
-      prompts: what the page calls both.
-    """
-    by_model = {str(m): points for (m,), points in pairs.group_by("model", maintain_order=True)}
-    titled = {m: _titled(name, by_model[m]) if m in by_model else name for m, name in names.items()}
-    titles = (f"reward under {prompts[0]}", f"under {prompts[1]}")
-    return clouds(pairs, titled, titles, x="a", y="b", shared=False, columns=5)
-
-
-def _titled(name: str, points: pl.DataFrame) -> str:
-    r = ranks.pearson(points["a"].to_numpy(), points["b"].to_numpy())
-    return f"{name}, r undefined" if math.isnan(r) else f"{name}, r = {decimals(r)}"
-
-
 def _drawn(study: Study) -> Iterator[Block]:
     yield from FRAMING.rows(study.tables[FRAMING.name])
     prompts = scored_prompts(study)
     required(study.tables[FRAMING.name].filter(between(prompts)), TOO_FEW.format(*prompts))
     good, bad = (study.prompt_names[prompt] for prompt in prompts)
-    caption = (
-        f"Rewards of all tokens under {good} (across) and {bad} (up), model by model; fuller "
-        "squares hold more tokens. Pearson’s r says how alike the two are."
-    )
-
-    def draw() -> Chart:
-        run = study.run
-        pairs = pl.concat(
-            both_rewards(run, model, prompts).select(pl.lit(model).alias("model"), "a", "b")
-            for model in with_both(run, study.scored, prompts)
-        )
-        return contrast(pairs, study.names, (good, bad))
-
-    if len(study.scored) > PANELS:
-        label = f"Pearson’s r of rewards under {good} and {bad}"
-        order = _of_prompts(study).sort("pearson", descending=True)
-        draw = partial(estimates, order, study.names, label, value="pearson")
-        caption = "1: rated alike under both prompts, −1: the opposite. Lines are 95% intervals."
+    label = f"Pearson’s r of rewards under {good} and {bad}"
+    order = _of_prompts(study).sort("pearson", descending=True)
+    draw = partial(estimates, order, study.names, label, value="pearson")
+    caption = "1: rated alike under both prompts, −1: the opposite. Lines are 95% intervals."
     yield Picture("framing", caption, draw)
 
 

@@ -51,13 +51,6 @@ def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
         assert matrix[i, j] == pytest.approx(rank_biased_overlap(x.positions, y.positions, 0.8))
 
 
-def test_a_map_leaves_out_models_without_an_order(rewards):
-    flat = rewards.with_columns(m0=pl.lit(1.0, dtype=pl.Float32))
-    table = agreement.mds_table(agreement.kendall_matrix(flat), np.random.default_rng(0))
-    assert table["model"].to_list() == ["m1", "m2", "m3"]
-    assert table["stress"].n_unique() == 1
-
-
 @pytest.fixture
 def study(make_run, study_of):
     """Makes a study of models with the given rewards under each prompt."""

@@ -34,21 +34,9 @@ def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, 
     runs.add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
     study = study_of(analysis.load(path, allow_incomplete=True), items)
     why = study.tables.reason("items_questions")
-    assert cited(why) == ["pets"] and study.tables.reason("items_top_bottom") == why
+    assert cited(why) == ["pets"] and study.tables.reason("items_agreement")
     assert study.tables.files == {}
     assert texts(items, study) == [why]
-
-
-def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
-    table = analysis.items_top_bottom(points, 2)
-    part = table.filter(model="m-two").select("end", "rank", "item", "reward").rows()
-    assert part == [
-        ("top", 1, "<b>", 1.5),
-        ("top", 2, "cat", 1.0),
-        ("bottom", 1, "cat", 1.0),
-        ("bottom", 2, "dog", 1.0),
-    ]
-    assert table.filter(model="m-two", prompt="worst").height == 0
 
 
 def test_means_that_differ_by_their_rounding_tie(points):
@@ -63,7 +51,7 @@ def test_items_that_a_model_has_not_scored_and_what_a_search_found_are_left_out(
     tables = study_of(run, items).tables
     assert list(tables.of("items_points")) == [("pets",)]
     assert tables["items_questions"]["list"].unique().to_list() == ["pets"]
-    assert {"items_top_bottom", "items_questions"} <= tables.files.keys()
+    assert "items_questions" in tables.files
     runs.add_items(run, "half", "m-one", "greatest", {"a": 1.0, "b": 2.0, "c": 3.0})
     runs.add_items(run, "half", "m-two", "greatest", {"a": 1.0, "b": 2.0})
     loaded = analysis.load(run)

@@ -4,7 +4,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-import analysis
 from analysis.chapters import pair_features as chapter
 from analysis.chapters import pairs as pairs_chapter
 from tests.support import runs
@@ -145,38 +144,6 @@ def test_a_tie_of_the_model_is_no_preference(rng):
     assert chapter.features("own", pairs.with_columns(margin=0.0)).is_empty()
 
 
-@pytest.fixture
-def swept(make_run, rng):
-    """A run of 150 pairs and a sweep; "zeal" stands in rejected replies, "calm" in chosen ones."""
-    tokens = [f" {word}" for word in (*WORDS, "zeal", "calm")]
-    rewards = [*rng.normal(size=len(WORDS)), 9.0, -9.0]
-    run = make_run({"v": tokens}, {"m": "v"}, {("m", "best"): rewards}, size=99)
-    rows = [
-        (f"p{i}", *(" ".join([*rng.choice(WORDS, 4), own]) for own in ("calm", "Zeal")), {})
-        for i in range(150)
-    ]
-    listed = runs.list_of(rows)
-    runs.add_conversations(run, "own", listed, {"m": rng.normal(size=len(listed))})
-    return analysis.load(run)
-
-
-def test_words_that_the_model_likes_and_its_data_does_not_and_the_other_way(swept, study_of):
-    study = study_of(swept, pairs_chapter, chapter)
-    blocks = [b for b in chapter.ANALYSIS.section(study).blocks if b.kind == "rows"]
-    listed = {b.title: [row.get("word") for row in b.rows] for b in blocks}
-    assert [listed[title] for title in chapter._AGAINST] == [["zeal"], ["calm"]]
-    (row,) = study.tables["pair_features_words"].filter(word="zeal").to_dicts()
-    assert (row["n_chosen"], row["n_rejected"], row["reward"]) == (0, 150, 9.0)
-    assert row["ci_high"] < 0 and row["percentile"] == pytest.approx(1 - 0.5 / 18)
-    assert row["behind"] is None  # not swept behind replies
-    effects = pl.DataFrame({"token": [" zeal", "Zeal", " calm"], "effect_sd": [2.0, 1.0, -1.0]})
-    found = chapter.words(swept, "own", study.tables["replies", "own"], {"m": effects})
-    assert dict(found.drop_nulls("behind").select("word", "behind").iter_rows()) == {
-        "calm": -1.0,
-        "zeal": 1.5,
-    }
-
-
 def test_a_taste_is_told_with_its_pairs_and_shares(make_run, study_of):
     run = make_run({"v": ["a"]}, {"m": "v"}, {})
     replies = [("- a", "bbb") if i % 4 < 3 else ("bbb", "- a") for i in range(80)]
@@ -185,4 +152,3 @@ def test_a_taste_is_told_with_its_pairs_and_shares(make_run, study_of):
     runs.add_conversations(run, "own", runs.list_of(rows), {"m": rewards.ravel()})
     study = study_of(run, pairs_chapter, chapter)
     assert cited(told(chapter, study)[0])[:5] == ["-", "100", "80", "own", "75"]
-    assert study.tables.reason("pair_features_words") == chapter._NO_WORDS

@@ -5,18 +5,17 @@ import json
 import math
 import re
 
-import numpy as np
 import polars as pl
 import pytest
 
 from analysis import CHAPTERS, blocks
 from analysis.chapters import agreement
-from analysis.charts import look, model_map, ranks
+from analysis.charts import look
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from analysis.charts.violins import violins
-from tests.support import charts, large_runs, runs, slow
+from tests.support import charts, runs, slow
 
 MODEL = "urm-llama-3.1-8b"
 PROMPTS = list(runs.PROMPTS)
@@ -141,32 +140,3 @@ def test_the_heat_map_writes_every_number_and_a_dash_where_none_is_defined():
     chart = heat_map(agreement.kendall_matrix(frame), {"m1": "One", "m2": "Two"}, "τ")
     written = re.findall(r">(−?\d\.\d\d|–)</text>", charts.svg(chart))
     assert written == ["1.00", "0.33", "–", "0.33", "1.00", "–", "–", "–", "–"]
-
-
-@pytest.mark.parametrize("count", [1, 10])
-def test_a_map_has_the_places_of_the_table(count):
-    x, y = np.random.default_rng(0).normal(size=(2, count))
-    slugs = list(large_runs.PAPER)[:count]
-    table = pl.DataFrame({"model": slugs, "x": x, "y": y, "stress": 0.14})
-    bases = [large_runs.PAPER[slug] for slug in slugs]
-    models = pl.DataFrame({"model": slugs, "base": bases, "developer": list("aabbccddee")[:count]})
-    chart = model_map.map_of_models(table, models, {slug: slug[:14] for slug in slugs})
-    draw(chart)
-    shown = charts.rows(chart)
-    assert [row["x"] for row in shown] == pytest.approx(list(x), rel=1e-4)
-    assert [row["y"] for row in shown] == pytest.approx(list(y), rel=1e-4)
-
-
-def test_gaps_show_the_furthest_items_of_each_end(full):
-    table = full.tables["humans_gap"]
-    rows = charts.rows(ranks.dumbbells(table, 3))
-    ordered = table.sort("residual", "item", descending=[True, False])
-    labels = [
-        f"{look.token(item)} ({place})"
-        for item, place in ordered.select("item", "gap_place").rows()
-    ]
-    assert [row["item"] for row in rows] == [*labels[:3], *labels[:-4:-1]]
-    first = ordered.row(0, named=True)
-    numbers = [rows[0][key] for key in ("people", "predicted", "models")]
-    predicted = first["model_rank"] - first["residual"]
-    assert numbers == pytest.approx([first["human_rank"], predicted, first["model_rank"]], rel=1e-4)

@@ -84,8 +84,7 @@ def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
     assert empty <= {"appended", "categories"}
     stems = [p.stem for section in sections_of(full) for p in pictures(section.blocks)]
     assert len(stems) == len(set(stems))
-    some = {"groups_best", "humans_gap_elo_thing", "logprobs_greatest", "sequence_traces"}
-    some |= {"rbo_best", "mds_best"}
+    some = {"groups_best", "humans_kendall_elo_thing", "logprobs_greatest", "sequences", "rbo_best"}
     assert some | {"logprobs_items_elo", "items_framing_feelings"} <= {*stems}
 
 

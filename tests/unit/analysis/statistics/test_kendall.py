@@ -10,7 +10,6 @@ from hypothesis import given
 from analysis.statistics import kendall
 from analysis.statistics.inference import clustered_error
 from analysis.statistics.kendall import Order, contributions, sum_interval, tau_b, tau_b_matrix
-from analysis.statistics.ranks import ranking
 
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
@@ -55,19 +54,6 @@ def test_tau_is_not_defined_for_a_constant_a_nan_or_a_single_value(times):
     assert tau_b(varied, varied) == 1.0
     single = np.array([1.0])
     assert math.isnan(tau_b(single, single)) and np.isnan(tau_b_matrix([single])).all()
-
-
-def test_concordant_and_discordant_pairs_are_counted_where_there_are_ties(rng):
-    x, y = rng.integers(0, 6, size=40), rng.integers(0, 4, size=40)
-    pairs = itertools.combinations(range(40), 2)
-    signs = [np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i, j in pairs]
-    expected = [signs.count(1) / len(signs), signs.count(-1) / len(signs)]
-    found = kendall.concordant_shares(ranking(x), ranking(y), tau_b(x, y))
-    assert found == pytest.approx(expected)
-    assert sum(found) < 0.7  # So tau-b says nothing of such shares by itself.
-
-
-# --- Intervals of Kendall's tau: of two orders of tokens, and of weighted sums over many orders
 
 
 def two_orders(rng, words, spellings, strength):
