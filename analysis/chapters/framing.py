@@ -208,9 +208,8 @@ def _reworded(study: Study) -> Iterator[Block]:
 
 
 def _told(study: Study) -> Iterator[Finding]:
-    heads = {slug: str(record.get("head") or "") for slug, record in study.run.models.items()}
     table, prompts = study.tables[FRAMING.name], prompts_of(study)
-    yield from findings(table, prompts, study.names, study.prompt_names, heads)
+    yield from findings(table, prompts, study.names, study.prompt_names)
 
 
 def _marks(study: Study) -> Marks:
@@ -227,7 +226,6 @@ def findings(
     prompts: tuple[str, str],
     names: Mapping[str, str],
     prompt_names: Mapping[str, str],
-    heads: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Which models turn their ranking around, and where r is below its reference.
 
@@ -236,17 +234,14 @@ def findings(
       prompts: ids of the good and the bad prompt.
       names: slug -> nickname.
       prompt_names: prompt id -> how the page calls it.
-      heads: slug -> kind of head, as far as it is known.
     """
     rows = table.filter(between(prompts) & pl.col("pearson").is_not_nan())
     good, bad = (prompt_names.get(prompt, f"“{prompt}”") for prompt in prompts)
     certain = significant(rows)
     if certain.height:
         sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))
-        turned, kept = (part["model"].to_list() for part in sides)
-        head = _common_head(kept, [m for m in heads if m not in kept], heads)
-        turned, kept = ([names[m] for m in side] for side in (turned, kept))
-        text = _headline(turned, kept, rows.height, good, bad, head)
+        turned, kept = ([names[m] for m in part["model"]] for part in sides)
+        text = _headline(turned, kept, rows.height, good, bad)
         yield Finding(text=text, picture="framing")
     lower = significant(rows, "difference_q").filter(pl.col("difference") < 0)
     if lower.height:
@@ -259,32 +254,17 @@ def findings(
         yield Finding(text=text, picture="framing")
 
 
-def _headline(
-    turned: Sequence[str], kept: Sequence[str], of: int, good: str, bad: str, head: str
-) -> str:
+def _headline(turned: Sequence[str], kept: Sequence[str], of: int, good: str, bad: str) -> str:
     """Which models follow the question and which ignore it, by nickname where they are few."""
     clauses, what = [], "tokens"
     for models, how in ((turned, "in the opposite order"), (kept, "in the same order")):
         if models:
             who = part_of(len(models), of, "model") if len(models) > _NAMED else listed(models)
-            if models is kept and head:
-                who += f", the ones with the {head} head,"
             clauses.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
             what = "them"
     if unsure := of - len(turned) - len(kept):
         clauses.append(f"nothing is sure of {count(unsure, 'other model')}")
     return f"Asked {bad} instead of {good}, {'; '.join(clauses)}."
-
-
-def _common_head(kept: Sequence[str], rest: Sequence[str], heads: Mapping[str, str]) -> str:
-    """The kind of head of all `kept` and of none of the `rest`, of each at least two; or ""."""
-    rank_alike = {"affine": "linear"}  # a constant is added
-    kinds, further = (
-        [rank_alike.get(kind, kind) for m in side if (kind := heads.get(m, "")) != "lm"]
-        for side in (kept, rest)
-    )
-    alone = len(set(kinds)) == 1 and kinds[0] not in further and "" not in (*kinds, *further)
-    return kinds[0] if alone and len(kinds) > 1 < len(further) else ""
 
 
 ANALYSIS = Analysis(
