@@ -11,7 +11,6 @@ import scipy.stats
 from analysis.blocks import pictures
 from analysis.chapters import agreement, model_list, tokens
 from analysis.charts import look
-from analysis.statistics.ranks import rank_biased_overlap, ranking
 from tests.support.studies import cited, told
 
 WORDS = [f"{start}w{i}" for i in range(150) for start in ("", " ")]
@@ -42,13 +41,6 @@ def test_every_entry_is_scipys_statistic_of_its_two_models(rewards, matrix, refe
     for a, b in itertools.product(models, models):
         entry = table.filter(model=a)[b].item()
         assert entry == pytest.approx(reference(rewards[a], rewards[b]).statistic)
-
-
-def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
-    rankings = [ranking(rewards[model].to_numpy()) for model in rewards.columns[1:]]
-    matrix = agreement.overlaps(rankings, 0.8)
-    for (i, x), (j, y) in itertools.product(enumerate(rankings), repeat=2):
-        assert matrix[i, j] == pytest.approx(rank_biased_overlap(x.positions, y.positions, 0.8))
 
 
 @pytest.fixture

@@ -145,19 +145,6 @@ def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng, write):
     assert study.tables["category_models"]["framing"].to_list() == ["unknown"]
 
 
-def test_tokens_are_words_too(make_run, study_of, rng):
-    words = built_in().filter(scale="Big Two")["word"]
-    tokens = [f" {word}" for word in words] + [word.title() for word in words]
-    sides = category_runs.signs([token.strip().lower() for token in tokens])
-    rewards = 3.0 * sides + rng.normal(size=len(tokens))
-    run = make_run({"v": tokens}, {"m": "v"}, {("m", "best"): rewards.tolist()}, size=100)
-    study = study_of(run)
-    assert told(categories, study) == []
-    rows = study.tables["category_models"].filter(category="agency")
-    assert rows["list"].unique().to_list() == ["vocabulary"]
-    assert (rows["ci_low"] > 0).all()
-
-
 def test_language_models_are_put_through_the_same_contrast(tmp_path, study_of, rng):
     run = category_runs.category_run(tmp_path / "run", rng, {"m": 0.0})
     words = list(built_in()["word"])

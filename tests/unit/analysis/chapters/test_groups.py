@@ -5,7 +5,6 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-import scipy.stats
 
 import analysis
 from analysis.blocks import pictures
@@ -64,15 +63,6 @@ def test_its_percentile_is_the_mean_over_words(make_run):
     assert (row["tokens"], row["words"], row["stems"], row["kinds"]) == (4, 3, 2, 0)
     words = analysis.group_words(run, ["m"], people.filter(stem="b"))
     assert math.isnan(groups.groups_table(words)["ci_low"].item())  # of one stem
-
-
-def test_the_interval_of_words_without_relatives_is_students(study):
-    people = lexicons.identity().filter(axis="gender").with_columns(stem="word")
-    words = analysis.group_words(study.run, ["m1"], people)
-    [row] = groups.groups_table(words).filter(group="men", prompt="best").to_dicts()
-    x = words.filter(group="men", prompt="best")["percentile"].to_numpy()
-    expected = scipy.stats.ttest_1samp(x, 0.5).confidence_interval()
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected))
 
 
 def test_the_page_says_of_no_group_where_it_stands_and_draws_each_prompt(study):

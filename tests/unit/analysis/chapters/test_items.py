@@ -7,9 +7,8 @@ import pytest
 import analysis
 from analysis.blocks import pictures
 from analysis.chapters import items
-from analysis.charts import look
-from analysis.charts.cells import over, shown_items, standings
-from tests.support import charts, runs
+from analysis.charts.cells import over, shown_items
+from tests.support import runs
 from tests.support.studies import cited, texts
 
 ORDER = ["m-two", "m-one"]
@@ -74,22 +73,6 @@ def test_a_list_under_many_prompts_is_drawn_by_question(run, study_of, prompts, 
     assert ("items_prompts_pets" in drawn) == together
     assert ("items_standing_pets_greatest" in drawn) == (not together)
     assert ("items_standing_pets_positive_prompts" in drawn) == together
-
-
-def test_colours_are_percentiles_in_the_order_of_the_report(points):
-    scores = analysis.list_scores(points.filter(prompt="greatest"), ORDER, runs.PROMPTS)
-    cells = scores.table(np.array([0])).unpivot(
-        ORDER, index=["item_id", "item"], variable_name="model", value_name="mean_percentile"
-    )
-    names = {"m-one": "One", "m-two": "Two", "m-three": "Three"}
-    chart = standings(cells, "model", names, count=1)
-    spec = look.specification(chart)["spec"]["encoding"]
-    assert spec["x"]["sort"] == ["One", "Two"]
-    assert spec["y"]["sort"] == ["cat", "<b>", "dog"]
-    shown = {(row["column"], row["item"]): row["percentile"] for row in charts.rows(chart)}
-    sixths = {"One": {"cat": 5, "<b>": 1, "dog": 3}, "Two": {"cat": 2, "<b>": 5, "dog": 2}}
-    expected = {(m, item): 100 * n / 6 for m, own in sixths.items() for item, n in own.items()}
-    assert shown == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_long_list_shows_its_ends_and_what_is_disputed_most():

@@ -9,12 +9,10 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import lens
-from analysis.charts import look
-from analysis.charts.lines import lines
 from analysis.measures.lens import by_layer as by_every_layer
 from analysis.measures.lens import milestones
 from analysis.statistics.inference import clustered_share
-from tests.support import charts, runs
+from tests.support import runs
 from tests.support.studies import cited, told
 
 SIZE, LAYERS = 1_500, 8
@@ -180,24 +178,3 @@ def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
     assert cited(study.tables.reason("lens_framing")) == ["best", "worst"]
     drawn = analysis.blocks.pictures(lens.ANALYSIS.section(study).blocks)
     assert [picture.stem for picture in drawn] == ["lens", "lens_ends"]
-
-
-def test_a_chart_says_that_it_leaves_models_out():
-    names = {f"m{i}": f"m{i}" for i in range(14)}
-    rows = pl.DataFrame({"model": list(names) * 2, "layer": [1] * 14 + [2] * 14, "x": 0.5})
-    rows = rows.with_columns(prompt=pl.lit("best"))
-    chart = lines(rows, names, ("after layer", "x"), x="layer", y="x", line="prompt")
-    assert {row["name"] for row in charts.rows(chart)} == set(list(names)[: look.PANELS])
-    assert cited(chart.title.text) == [str(look.PANELS), "14"]
-
-
-def test_the_section_has_a_line_for_each_model_and_prompt(parting):
-    section = lens.ANALYSIS.section(parting)
-    drawn = {p.stem: p.draw() for p in analysis.blocks.pictures(section.blocks)}
-    assert list(drawn) == ["lens", "lens_ends", "lens_framing"]
-    shown = [row for row in charts.rows(drawn["lens"]) if row["prompt"] == "best"]
-    own = parting.tables["lens"].filter(model="a", prompt="best", of="all tokens")
-    found = [row["y"] for row in shown if row["name"] == "a"]
-    np.testing.assert_allclose(found, own["kendall"], rtol=1e-4)
-    pairs = {tuple(cited(row["pair"])) for row in charts.rows(drawn["lens_framing"])}
-    assert pairs == {("best", "worst"), ("greatest", "best")}

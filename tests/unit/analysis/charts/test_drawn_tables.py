@@ -14,7 +14,6 @@ from analysis.charts import look
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
-from analysis.charts.violins import violins
 from tests.support import charts, runs, slow
 
 MODEL = "urm-llama-3.1-8b"
@@ -60,15 +59,6 @@ def test_an_interval_of_a_slope_is_that_of_the_table(tables, names):
     assert (row["low"], row["value"], row["high"]) == (0.7, 1.0, 1.4)
 
 
-def test_slopes_that_are_not_defined_leave_a_gap(tables, names):
-    table = tables["sentiment_slopes"].with_columns(
-        slope=pl.when(pl.col("prompt") == "best").then(math.nan).otherwise("slope"),
-        **dict.fromkeys(("stderr", "ci_low", "ci_high"), pl.lit(math.nan)),
-    )
-    chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
-    assert "best" not in {row["prompt"] for row in charts.rows(chart)}
-
-
 AWKWARD = [
     *("$x$", "\\", "\x00", "\n", " love", "مرحبا", "中国", "😀", "👩\u200d🔬", "\ufffd", "\ue000"),
     *("\u202eevil", "<script>alert(1)</script>", "", "─" * 80, "क्ष"),
@@ -100,20 +90,6 @@ def test_any_token_can_be_drawn_as_a_bar_from_the_median_or_midway_between_the_e
     assert "␣love" in [token for token, _ in shown]
     chart = token_bars(ends_of(list("abcdef")), {}, 2, "reward", "sum")
     assert bars_of(chart) == [("a", 9.0), ("b", 8.75), ("a", -9.0), ("b", -8.75)]
-
-
-def test_violins_have_a_panel_a_model_and_skip_what_was_not_scored(tables, names):
-    densities, quantiles = (
-        tables[name].filter(prompt="best", model=MODEL) for name in ("densities", "quantiles")
-    )
-    labels = {"best": "“b'\"</script>”", "worst": "w"}
-    chart = violins(densities, quantiles, names, labels, "r")
-    draw(chart)
-    rows = charts.rows(chart)
-    assert {row["name"] for row in rows} == {names[MODEL]}
-    assert max(row.get("half", 0) for row in rows) == pytest.approx(0.42, abs=0.01)
-    medians = [row["median"] for row in rows if "median" in row]
-    assert medians == pytest.approx(quantiles["median"].to_list(), rel=1e-4)
 
 
 def test_a_specification_ends_no_script_and_holds_no_number_that_json_lacks():

@@ -11,7 +11,6 @@ import pytest
 from analysis import CHAPTERS
 from analysis.blocks import Folded, Picture, Rows, pictures, rows
 from analysis.chapters import sentiment
-from analysis.charts import look
 from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
 from analysis.report.explorer import Packed
@@ -53,16 +52,9 @@ def _within(found, order):
     return (models := [name for name in found if name in order]) == sorted(models, key=order.index)
 
 
-def _domains(spec):
-    """The values of every legend and coloured scale of a specification."""
-    parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
-    own = [spec["domain"]] if isinstance(spec, dict) and "domain" in spec else []
-    return own + [domain for part in parts for domain in _domains(part)]
-
-
 @pytest.mark.slow
 def test_models_stand_in_the_order_given(tmp_path, study_of, monkeypatch):
-    """In tables, legends and the page; never in that of their text: 100, 150, 200, 50."""
+    """Never in that of their text: 100, 150, 200, 50."""
     monkeypatch.setattr(runs, "FULL", dict.fromkeys(STEPS))
     monkeypatch.setattr(runs, "UNGATED", STEPS[0])
     monkeypatch.setattr(runs, "GATED", STEPS[1])
@@ -72,20 +64,6 @@ def test_models_stand_in_the_order_given(tmp_path, study_of, monkeypatch):
         columns = {"model", "source", "language_model"} & set(frame.columns)
         names = [frame[column].unique(maintain_order=True).to_list() for column in columns]
         assert all(_within(found, STEPS) for found in (*names, frame.columns)), stem
-    drawn = [p for section in sections_of(study) for p in pictures(section.blocks)]
-    legends = [d for p in drawn for d in _domains(look.specification(p.draw()))]
-    assert STEPS in legends and all(_within(legend, STEPS) for legend in legends if legend)
-    headings = re.findall(r'<h2><span class="model" title="(.*?)"', text_of(study))
-    assert headings == STEPS * len(runs.PROMPTS)
-
-
-def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
-    empty = {section.analysis.id for section in sections_of(full) if section.is_empty}
-    assert empty <= {"appended", "categories"}
-    stems = [p.stem for section in sections_of(full) for p in pictures(section.blocks)]
-    assert len(stems) == len(set(stems))
-    some = {"groups_best", "humans_kendall_elo_thing", "logprobs_greatest", "sequences", "rbo_best"}
-    assert some | {"logprobs_items_elo", "items_framing_feelings"} <= {*stems}
 
 
 def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):

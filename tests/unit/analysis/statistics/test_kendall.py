@@ -122,17 +122,6 @@ def test_the_interval_is_the_jackknifes(rng):
     assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 99) == pytest.approx(error, rel=0.003)
 
 
-def test_the_interval_is_the_jackknifes_where_most_things_tie(rng):
-    x = rng.normal(size=300)
-    x = np.stack([x, x + 0.3 * rng.normal(size=300)]) > 1.2
-    weights = np.array([[[0.0, 0.5], [0.5, 0.0]]])
-    left_out = [scipy.stats.kendalltau(*np.delete(x, i, axis=1)).statistic for i in range(300)]
-    error = math.sqrt(299 / 300 * ((left_out - np.mean(left_out)) ** 2).sum())
-    share = contributions(x.astype(float), weights)[0]
-    _, low, high, _ = sum_interval(share, float(share.sum()), 300)
-    assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 299) == pytest.approx(error, rel=0.05)
-
-
 def test_the_interval_of_a_sample_of_the_things_is_that_of_all(rng):
     """Of more things than are compared in one block."""
     weights = (np.ones((1, 4, 4)) - np.eye(4)) / 12

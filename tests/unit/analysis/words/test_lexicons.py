@@ -153,14 +153,6 @@ def test_a_users_terms_are_added_and_win(write):
     assert table.filter(word="Elbonians").row(0)[3:] == ("elbonia",)
 
 
-def test_a_users_term_wins_whatever_its_case_and_is_no_placebo(write):
-    people = lexicons.identity(write("own.csv", "word,group,axis\nBLACK,a,b\nAPPLE,a,b\n"))
-    found = matching.match_cased(tokens(" Black", "BLACK"), people)
-    assert found["group"].to_list() == ["a", "a"]
-    left = lexicons.placebo(besides=people)
-    assert "apple" not in left["word"] and "apples" in left["word"]
-
-
 def test_a_term_with_a_capital_needs_it_and_others_do_not():
     terms = pl.DataFrame({"word": ["Black", "women"], "group": ["B", "w"], "axis": ["r", "g"]})
     vocabulary = tokens("black", " Black", "BLACK", "Women", " women", "womenfolk", "  ")
