@@ -43,15 +43,6 @@ def test_a_lexicon_that_is_not_there_or_does_not_match(small_run, study_of, writ
     assert "afinn" in tables.reason("sentiment_slopes")
 
 
-@pytest.mark.parametrize("option", ["afinn", "frequency", "identity", "categories"])
-def test_a_lexicon_that_was_named_and_is_malformed_ends_the_command(
-    small_run, study_of, write, option
-):
-    path = write("other.csv", "no,such\nlist,at all\n")
-    with pytest.raises(AssayError, match=rf"^{path}: "):
-        study_of(small_run, **{option: path})
-
-
 # Vocabularies; rewards by model and vocabulary; tables that are absent.
 RUNS: dict[str, tuple] = {
     "one model": (

@@ -108,14 +108,6 @@ def test_tau_of_opposite_framings_is_scipys_mean_over_their_prompts():
     assert together["ci_low"] < together["kendall"] < together["ci_high"]
 
 
-def test_one_framing_has_no_tau_of_framings():
-    scores = scores_of(
-        drawn(np.random.default_rng(0))[:, :1], {"best": PROMPTS["best-ever-one-word"]}
-    )
-    table = items.items_models(scores, np.random.default_rng(0))
-    assert table["kendall"].is_nan().all() and table["pairs"].sum() == 0
-
-
 @pytest.mark.parametrize(
     ("taus", "counts"),
     [((-0.6, -0.5, 0.9), ["3", "2", "1"]), ((-0.6, -0.5, -0.3), []), ((0.6, 0.5, 0.0), [])],

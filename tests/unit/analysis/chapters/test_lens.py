@@ -1,7 +1,5 @@
 """The reward lens on runs whose layers are known: what is planted is found, and nothing else."""
 
-import math
-
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +8,6 @@ import scipy.stats
 import analysis
 from analysis.chapters import lens
 from analysis.measures.lens import by_layer as by_every_layer
-from analysis.measures.lens import milestones
 from analysis.statistics.inference import clustered_share
 from tests.support import runs
 from tests.support.studies import cited, told
@@ -112,29 +109,6 @@ def test_intervals_hold_for_all_rankings_together(appearing):
     narrow, wide = (scipy.stats.t.ppf(1 - 0.025 / n, stems - 1) for n in (21, 42))
     widths = [(row["ci_high"] - row["ci_low"]).item() for row in (alone, together)]
     assert widths[1] / widths[0] == pytest.approx(wide / narrow, rel=0.01)
-
-
-def order_of(model, taus, halves, last=4):
-    """Rows of `lens.csv` of one model, all tokens: τ after each layer, ± half its interval."""
-    rows = [
-        {"layer": layer, "kendall": tau, "ci_low": tau - half, "ci_high": tau + half}
-        for layer, (tau, half) in enumerate(zip(taus, halves, strict=True), 1)
-    ]
-    return pl.DataFrame(rows).with_columns(
-        model=pl.lit(model), prompt=pl.lit("best"), layers=pl.lit(last), of=pl.lit("all tokens")
-    )
-
-
-def test_rankings_that_are_late_are_said_and_no_curve_has_no_interval():
-    """A layer that ranks all tokens alike has no interval; "b" is half way at the last layer."""
-    early = order_of("a", (math.nan, 0.7, 0.8, 1.0), (math.nan, 0.04, 0.02, 0.0))
-    order = pl.concat([early, order_of("b", (0.1, 0.2, 0.3, 1.0), (0.3, 0.3, 0.3, 0.0))])
-    layers = milestones(order, None)
-    (first,) = (finding.text for finding in lens.order_findings(layers))
-    assert cited(first)[-2:] == ["1", "2"]
-    order = order_of("a", (0.1, 0.7, 0.8, 1.0), (math.nan,) * 4)
-    rows = milestones(order, None).select("layer", "layer_low", "layer_high").rows()
-    assert rows == [(2, None, None)]
 
 
 @pytest.mark.parametrize("found", [0, 1, 3, 10])

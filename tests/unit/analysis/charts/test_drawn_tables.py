@@ -11,7 +11,6 @@ import pytest
 from analysis import CHAPTERS, blocks
 from analysis.chapters import agreement
 from analysis.charts import look
-from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from tests.support import charts, runs, slow
@@ -50,13 +49,6 @@ def test_the_figures_of_a_chapter_draw_their_tables(chapter, full):
     one_of_each = {partial.func: partial for partial in partials}
     for partial in one_of_each.values():
         draw(partial())
-
-
-def test_an_interval_of_a_slope_is_that_of_the_table(tables, names):
-    ends = {"ci_low": pl.lit(0.7), "ci_high": pl.lit(1.4)}
-    table = tables["frequency_slopes"].head(1).with_columns(slope=pl.lit(1.0), **ends)
-    [row] = charts.rows(estimates(table, names, "slope", value="slope"))
-    assert (row["low"], row["value"], row["high"]) == (0.7, 1.0, 1.4)
 
 
 AWKWARD = [

@@ -1,11 +1,10 @@
 """The outline of the page: headlines, groups, the chart beside an answer, empty sections."""
 
 import dataclasses
-import re
 
 import pytest
 
-from analysis.blocks import Finding, Folded, Heading, Mark, Marks, Picture, Text, Under
+from analysis.blocks import Finding, Heading, Mark, Marks, Picture, Under
 from analysis.report import outline, page
 from analysis.report.explorer import Packed
 from analysis.study import Analysis, Section
@@ -56,23 +55,6 @@ def test_a_finding_shows_its_marks_and_a_figure_of_its_own_section(source):
     assert "--low: 0.0; --high: 100.0; --at: 60.0" in shown
     with pytest.raises(ValueError, match="'own_figure'"):
         source(section("framing", "τ is small.", picture="own_figure"), section("own"))
-
-
-def test_sections_without_figure_and_table_are_one_line_of_the_page(source):
-    words = [Heading("Nothing"), Text("Read it so.", "how"), Text("No <list> was scored.", "note")]
-    figure = Picture("framing_figure", "What it shows.", lambda: None)
-    html = source(
-        section("framing", "F", blocks=[Folded("More", [figure])]),
-        section("items", "I", blocks=words),
-        section("humans", blocks=[Folded("More", words)]),
-        section("groups", blocks=words),
-    )
-    assert '<article id="framing"' in html and '<article id="items"' not in html
-    assert 'href="#items"' not in html
-    assert "I" not in [word.strip() for word in top(html).split()]
-    assert 'id="lists"' not in html and html.count("No &lt;list&gt; was scored.") == 1
-    line = html.split('<details class="how absent">')[1].split("</details>")[0]
-    assert re.findall(r'<b id="(\w+)">', line) == ["groups", "items", "humans"]
 
 
 def test_the_chart_beside_an_answer_follows_the_question():

@@ -1,7 +1,6 @@
 """Sections of the page: each shows its tables and figures, or says why there is none."""
 
 import base64
-import re
 from functools import partial
 
 import numpy as np
@@ -9,12 +8,10 @@ import polars as pl
 import pytest
 
 from analysis import CHAPTERS
-from analysis.blocks import Folded, Picture, Rows, pictures, rows
-from analysis.chapters import sentiment
+from analysis.blocks import Folded, Picture, Rows
 from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
 from analysis.report.explorer import Packed
-from analysis.study import Analysis, Section
 from engine.errors import AssayError
 from tests.support import charts, runs
 from tests.support.studies import cited
@@ -85,32 +82,6 @@ def test_each_chart_is_saved_once_and_goes_into_the_page(tmp_path):
     kept = {p: p.read_bytes() for p in tmp_path.iterdir() if p.suffix != ".pdf"}
     drawing.draw(blocks, tmp_path, drawing.FORMATS)
     assert all(path.read_bytes() == data for path, data in kept.items())
-
-
-@pytest.mark.parametrize(("width", "inches"), [("column", 3.3), ("text", 6.9)])
-def test_a_chart_for_a_paper_has_its_width_and_type_of_eight_points(tmp_path, full, width, inches):
-    [chart] = [p for p in pictures(sentiment.ANALYSIS.section(full).blocks) if p.stem == SLOPES]
-    drawing.draw([chart], tmp_path, width=width)
-    svg = (tmp_path / f"{SLOPES}.svg").read_text(encoding="utf-8")
-    assert f'width="{inches}in"' in svg[:400]
-    pixels = float(re.search(r'viewBox="0 0 ([\d.]+) ', svg)[1])
-    least = min(float(size) for size in re.findall(r'font-size="([\d.]+)px"', svg))
-    assert 72 * inches * least / pixels == pytest.approx(8, rel=0.01)
-
-
-SLOPES = "sentiment_slopes"
-
-
-def test_a_long_table_ends_after_a_hundred_rows_and_says_so(small_run, study_of):
-    frame = pl.DataFrame({"place": range(1200)})
-    blocks = rows(frame, [("place", "place", "count")], "places.csv")
-    about = Analysis(id="long", title="Long", lead="", make=lambda study: [], parts=())
-    section = Section(analysis=about, blocks=blocks)
-    text = page.render(study_of(small_run), [section], {}, NOTHING)
-    assert "100 of 1,200" in text
-    shown = text.split('<article id="long"')[1].split("</article>")[0]
-    assert shown.count('<td class="n"') == 100
-    assert 'href="tables/places.csv"' in text
 
 
 def test_one_line_says_what_was_scored(full):
