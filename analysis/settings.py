@@ -81,6 +81,11 @@ class AnalyzeSettings:
     figure_top: int = setting("Number of highest, and of lowest, in charts; at most `top`.", 10)
     page_prompts: int = setting("Number of prompts that most sections show; tables hold all.", 6)
     figures: str = setting("Formats of chart files, comma-separated: `svg`, `png`, `pdf`.", "svg")
+    figure_width: str = setting(
+        "Width of chart files: `page`, as on the page; for papers `column` (3.3 inches) or `text` "
+        "(6.9 inches), with type of 8 points where a chart can be made so narrow.",
+        "page",
+    )
     allow_incomplete: bool = setting("Report on sweeps that are not finished, too.", False)
     options: Options = setting("Choices of the analyses.", Options())
 
@@ -93,6 +98,7 @@ class AnalyzeSettings:
             )
         for kind in self.formats:
             check_choice("analyze.figures", kind, ("svg", "png", "pdf"))
+        check_choice("analyze.figure_width", self.figure_width, ("page", "column", "text"))
         check_switch("analyze.allow_incomplete", self.allow_incomplete)
 
     @property

@@ -73,7 +73,9 @@ def write_report(
         with ThreadPoolExecutor(1) as beside:
             packed = beside.submit(lambda: explorer.NOTHING if lede else _packed(study))
             all_pictures = pictures(block for section in sections for block in section.blocks)
-            drawn = drawing.draw(all_pictures, folder / "figures", settings.formats)
+            drawn = drawing.draw(
+                all_pictures, folder / "figures", settings.formats, settings.figure_width
+            )
             progress("page")
             shared = {} if told or lede else page.cards(study, sections)
             html = page.render(study, sections, drawn, packed.result(), told, shared, lede)

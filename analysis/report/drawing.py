@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import dataclasses
 import functools
 import json
@@ -17,6 +18,11 @@ from engine.errors import AssayError
 
 FORMATS = ("svg", "png", "pdf")
 _NUMBERED = re.compile(r"\b(gradient_|clip)(\d+)\b")
+# Of files for papers: inches of a column and of the text, points of their type, the least width of
+# a panel in pixels, and how often a chart is drawn again until it is narrow.
+_INCHES, _POINTS, _LEAST, _TRIES = {"column": 3.3, "text": 6.9}, 8, 60, 4
+_SIDES = re.compile(r'width="[\d.]+" height="[\d.]+"')
+_VIEW = re.compile(r'viewBox="[^"]*"')
 _SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)"[^>]*? height="([\d.]+)"')
 
 
@@ -35,8 +41,9 @@ def draw(
     pictures: Iterable[Picture],
     folder: pathlib.Path,
     formats: Collection[str] = ("svg",),
+    width: str = "page",
 ) -> dict[str, Drawn]:
-    """Draws every chart and saves it as `<stem>.<format>`.
+    """Draws every chart and saves it as `<stem>.<format>`, of a `width` of `analyze.figure_width`.
 
     Returns:
       Stem -> chart.
@@ -51,14 +58,14 @@ def draw(
                 f"figure {picture.stem}: made twice, because the names of two lists and their "
                 "prompts join to the same name; allowed: other names of lists"
             )
-        drawn[picture.stem] = _drawn(picture, folder, formats)
+        drawn[picture.stem] = _drawn(picture, folder, formats, width)
     return drawn
 
 
-def _drawn(picture: Picture, folder: pathlib.Path, formats: Collection[str]) -> Drawn:
+def _drawn(picture: Picture, folder: pathlib.Path, formats: Collection[str], width: str) -> Drawn:
     spec = look.specification(picture.draw())
     svg = svg_of(spec)
-    save(svg, folder, picture.stem, formats)
+    save(svg if width == "page" else _narrowed(spec, svg, width), folder, picture.stem, formats)
     wide, high = map(round, _size(svg))
     files = [kind for kind in FORMATS if kind in formats]
     image = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
@@ -71,11 +78,38 @@ def _size(svg: str) -> tuple[float, float]:
     return (float(size[1]), float(size[2])) if size else (0.0, 0.0)
 
 
-def svg_of(spec: Mapping[str, Any]) -> str:  # Any: JSON
-    """A specification as SVG on a white ground."""
+def _narrowed(spec: dict[str, Any], svg: str, width: str) -> str:  # Any: JSON
+    """The SVG of a specification in inches, with fewer panels side by side and narrower ones.
+
+    Where names alone are wider, all of it is smaller.
+    """
+    inches = _INCHES[width]
+    room = inches * 72 * look.TYPE / _POINTS
+    spec, columns = copy.deepcopy(spec), 2 if width == "column" else 4
+    for _ in range(_TRIES):
+        wide, beside, part = _size(svg)[0], spec.get("columns", 1), spec.get("spec", spec)
+        if wide <= room and svg:
+            break
+        now = max(1, int(beside * room / wide))
+        if "columns" in spec:
+            spec["columns"] = now
+        if isinstance(part.get("width"), int | float):
+            part["width"] = max(_LEAST, part["width"] - max(0, wide / beside - room / now))
+        svg = svg_of(spec, columns)
+    wide, high = _size(svg)
+    whole = max(wide, room)
+    size = f'width="{inches}in" height="{inches * high / whole:.4g}in"'
+    svg = _VIEW.sub(f'viewBox="0 0 {whole:g} {high:g}"', svg, count=1)
+    return _SIDES.sub(size, svg, count=1)
+
+
+def svg_of(spec: Mapping[str, Any], columns: int = 0) -> str:  # Any: JSON
+    """A specification as SVG on a white ground, with so many columns of legends; 0: as it has."""
     import vl_convert
 
     config = look.config() | {"background": "white"}
+    if columns:
+        config["legend"] |= {"columns": columns}
     svg: str = vl_convert.vegalite_to_svg(json.dumps(spec), config=config, allowed_base_urls=[])
     numbers: dict[str, str] = {}  # Vega numbers gradients and clips on from chart to chart.
     return _NUMBERED.sub(lambda m: m[1] + numbers.setdefault(m[0], str(len(numbers))), svg)

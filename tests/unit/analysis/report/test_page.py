@@ -1,6 +1,7 @@
 """Sections of the page: each shows its tables and figures, or says why there is none."""
 
 import base64
+import re
 from functools import partial
 
 import numpy as np
@@ -8,7 +9,8 @@ import polars as pl
 import pytest
 
 from analysis import CHAPTERS
-from analysis.blocks import Folded, Picture, Rows
+from analysis.blocks import Folded, Picture, Rows, pictures
+from analysis.chapters import sentiment
 from analysis.charts.heat_map import heat_map
 from analysis.report import drawing, page
 from analysis.report.explorer import Packed
@@ -103,3 +105,15 @@ def shown(blocks):
 def test_every_table_of_the_page_is_in_a_file_of_the_report(chapter, full):
     for block in shown(chapter.section(full).blocks):
         assert block.file.removesuffix(".csv") in full.tables.files, block.title or block.columns
+
+
+@pytest.mark.parametrize(("width", "inches"), [("column", 3.3), ("text", 6.9)])
+def test_a_chart_for_a_paper_has_its_width_and_type_of_eight_points(tmp_path, full, width, inches):
+    stem = "sentiment_slopes"
+    [chart] = [p for p in pictures(sentiment.ANALYSIS.section(full).blocks) if p.stem == stem]
+    drawing.draw([chart], tmp_path, width=width)
+    svg = (tmp_path / f"{stem}.svg").read_text(encoding="utf-8")
+    assert f'width="{inches}in"' in svg[:400]
+    pixels = float(re.search(r'viewBox="0 0 ([\d.]+) ', svg)[1])
+    least = min(float(size) for size in re.findall(r'font-size="([\d.]+)px"', svg))
+    assert 72 * inches * least / pixels == pytest.approx(8, rel=0.01)
