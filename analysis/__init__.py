@@ -28,10 +28,9 @@ from analysis.chapters.framing import framing_table
 from analysis.chapters.frequency import frequency_points, frequency_slopes
 from analysis.chapters.groups import group_words
 from analysis.chapters.humans import humans_kendall
-from analysis.chapters.items import items_top_bottom
 from analysis.chapters.logprobs import logprobs_items, logprobs_rewards
 from analysis.chapters.sentiment import sentiment_slopes
-from analysis.chapters.sequences import sequence_traces, sequences_table
+from analysis.chapters.sequences import sequences_table
 from analysis.chapters.tokens import framing_ends, logprobs_ends, top_bottom
 from analysis.compare import diff
 from analysis.measures.combined import combined
@@ -75,7 +74,6 @@ __all__ = [
     "humans_kendall",
     "humans_ranks",
     "items_points",
-    "items_top_bottom",
     "kendall_matrix",
     "lexicons",
     "list_scores",
@@ -88,7 +86,6 @@ __all__ = [
     "samples",
     "sentiment_points",
     "sentiment_slopes",
-    "sequence_traces",
     "sequences_table",
     "shared_rewards",
     "shared_vocabulary",

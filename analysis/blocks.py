@@ -96,24 +96,6 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class SideBySide:
-    """The same end of every model's ranking side by side: one row per rank.
-
-    Attributes:
-      title: heading of the table.
-      end: "top" or "bottom".
-      models: slugs, in the order of the columns.
-      rows: rank, and for each model its row of a table of tokens, or None.
-    """
-
-    kind: ClassVar[str] = "side_by_side"
-    title: str
-    end: str
-    models: Sequence[str]
-    rows: Sequence[tuple[int, Sequence[dict[str, Any] | None]]]  # Any: cells of a table
-
-
-@dataclasses.dataclass(frozen=True)
 class Folded:
     """Blocks that open with a click on their title."""
 
@@ -139,8 +121,8 @@ class Files:
     names: Sequence[str]
 
 
-_SHOWN = (Picture, Rows, SideBySide)  # what makes a section more than words
-Block: TypeAlias = Heading | Text | Reading | Picture | Rows | SideBySide | Folded | Under | Files
+_SHOWN = (Picture, Rows)  # what makes a section more than words
+Block: TypeAlias = Heading | Text | Reading | Picture | Rows | Folded | Under | Files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,24 +225,6 @@ def rows(
     cells = frame.head(_MOST).select([key for key, _, _ in columns]).to_dicts()
     shown = unfolded or frame.height <= _FOLDED_ABOVE
     return [Rows(cells, columns, file, title, shown, frame.height)]
-
-
-def side_by_side(ends: pl.DataFrame, count: int) -> list[SideBySide]:
-    """The highest tokens of every model, then the lowest.
-
-    Args:
-      ends: a table of tokens: model, end ("top" or "bottom"), rank, and what a cell shows.
-      count: number of ranks shown, at most.
-    """
-    sides = []
-    for end, title in (("top", "Highest"), ("bottom", "Lowest")):
-        part = ends.filter(pl.col("end") == end, pl.col("rank") <= count)
-        models = part["model"].unique(maintain_order=True).to_list()
-        cells = {(row["model"], row["rank"]): row for row in part.to_dicts()}
-        ranks = sorted({rank for _, rank in cells})
-        lines = [(rank, [cells.get((model, rank)) for model in models]) for rank in ranks]
-        sides.append(SideBySide(title, end, models, lines))
-    return sides
 
 
 def notes(reasons: Iterable[str | None]) -> list[Block]:

@@ -49,7 +49,6 @@ class Options:
     humans_in_median: bool = setting(
         "Include the human ranks in the models' median rank, as in the released code.", False
     )
-    rbo_p: float = setting("Persistence of rank-biased overlap, in (0, 1).", 0.9)
     permutations: int = setting("Random permutations per test.", 9_999)
     bootstraps: int = setting("Bootstrap samples per interval.", 2_000)
     seed: int = setting("Seed of the permutations and bootstrap samples.", 0)
@@ -64,8 +63,6 @@ class Options:
             check_integer(f"analyze.options.{key}", getattr(self, key), low)
         check_choice("analyze.options.match_trim", self.match_trim, _MATCH_TRIM)
         check_choice("analyze.options.frequency_join", self.frequency_join, _FREQUENCY_JOIN)
-        between = isinstance(self.rbo_p, float) and 0 < self.rbo_p < 1
-        self._require("rbo_p", between, "numbers between 0 and 1")
         names = self.framing
         pair = isinstance(names, tuple) and len(names) == 2 and names[0] != names[-1]
         self._require("framing", pair, "two different prompt ids")

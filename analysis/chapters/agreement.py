@@ -1,4 +1,4 @@
-"""How far the models agree: square matrices of rank statistics, every pair, and a map of them."""
+"""How far the models agree: square matrices of rank statistics, and every pair."""
 
 import functools
 import itertools
@@ -12,14 +12,12 @@ from scipy.cluster import hierarchy
 
 from analysis.blocks import Block, Files, Finding, Folded, Heading, Mark, Marks, Picture, notes
 from analysis.charts.heat_map import heat_map
-from analysis.charts.model_map import map_of_models
-from analysis.columns import KENDALL, MODEL, Column, Spec, ends, several
+from analysis.columns import KENDALL, Column, Spec, ends, several
 from analysis.measures.shared_tokens import NOTHING_SHARED, shared_rankings
 from analysis.sentences import decimals, part_of
 from analysis.statistics import Array, kendall, ranks
-from analysis.statistics.kendall import FEWEST, Order, concordant_shares, pair_interval
+from analysis.statistics.kendall import FEWEST, Order, pair_interval
 from analysis.statistics.ranks import Ranking, rank_biased_overlap
-from analysis.statistics.similarity import metric_mds
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, table
 from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
@@ -31,15 +29,11 @@ PAIRS = Spec(
     (
         *(*several("model", "model_a model_b"), KENDALL),
         *ends("fixed", "95 % for all pairs under the prompt together"),
-        *several("share", "concordant discordant", "shares of pairs of tokens; the rest is tied"),
         Column("stems", "count"),
     ),
     title="Pairs of models",
 )
-MDS = Spec(
-    "mds_<prompt>",
-    (MODEL, *several("number", "x y stress", "Kruskal's stress-1, the same in every row")),
-)
+_PERSISTENCE = 0.9  # Of rank-biased overlap, as in the paper.
 # Table -> what its numbers are, and how its chart is read.
 _MATRICES = {
     "kendall_tau": (
@@ -56,15 +50,14 @@ _MATRICES = {
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """Of each prompt the matrices, the pairs and the map."""
+    """Of each prompt the matrices and the pairs."""
     matrices: dict[str, _Matrix] = {"kendall_tau": kendall.tau_matrix, "spearman": _rhos}
-    matrices["rbo"] = partial(overlaps, p=study.options.rbo_p)
+    matrices["rbo"] = partial(overlaps, p=_PERSISTENCE)
     for prompt in study.run.vocabulary_prompts:
         orders = functools.cache(partial(_orders, study, prompt))
         for name, matrix in matrices.items():
             yield table(name, prompt, make=partial(_matrix_of, orders, matrix))
         yield table("kendall_pairs", prompt, make=partial(_pairs_of, study, prompt, orders))
-        yield table("mds", prompt, make=partial(_map, study, prompt))
 
 
 def kendall_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
@@ -120,31 +113,9 @@ def kendall_pairs(
     two = list(itertools.combinations(enumerate(orders), 2))
     rows = []
     for (i, a), (j, b) in two:
-        tau = float(values[i, j])
-        numbers = (np.nan,) * 4
-        if not np.isnan(tau):
-            interval = pair_interval(orders[a], orders[b], labels, tau, len(two))
-            shares = concordant_shares(orders[a].ranking, orders[b].ranking, tau)
-            numbers = (interval.low, interval.high, *shares)
-        rows.append((a, b, tau, *numbers, int(labels.max()) + 1))
+        interval = pair_interval(orders[a], orders[b], labels, float(values[i, j]), len(two))
+        rows.append((a, b, *interval[:3], int(labels.max()) + 1))
     return PAIRS.frame(rows)
-
-
-def mds_table(matrix: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
-    """Models as points whose distances are 1 - tau as nearly as two dimensions allow (Fig 2B).
-
-    Args:
-      matrix: what `kendall_matrix` returns.
-      rng: draws the random starts.
-
-    Returns:
-      The table `MDS`, without models that score every token alike.
-    """
-    models = _ordered(matrix)
-    distances = np.clip(1 - _values(matrix, models), 0.0, None)
-    np.fill_diagonal(distances, 0.0)
-    points, stress = metric_mds(distances, rng)
-    return MDS.frame(zip(models, *points.T, [stress] * len(models), strict=True))
 
 
 def _ordered(matrix: pl.DataFrame) -> list[str]:
@@ -162,13 +133,6 @@ def _values(matrix: pl.DataFrame, models: Sequence[str]) -> Array:
 def _pairs_of(study: Study, prompt: str, orders: Callable[[], Mapping[str, Order]]) -> pl.DataFrame:
     tokens, matrix = (study.tables[name, prompt] for name in ("shared_rewards", "kendall_tau"))
     return kendall_pairs(tokens["token"], orders(), matrix)
-
-
-def _map(study: Study, prompt: str) -> pl.DataFrame:
-    matrix = study.tables["kendall_tau", prompt]
-    if len(_ordered(matrix)) < 2:
-        raise Absent("Fewer than two models have an order: the others score every token alike.")
-    return mds_table(matrix, np.random.default_rng(study.options.seed))
 
 
 def _orders(study: Study, prompt: str) -> Mapping[str, Order]:
@@ -204,7 +168,7 @@ def _square(rankings: Mapping[str, Ranking], matrix: _Matrix) -> pl.DataFrame:
 
 
 def _drawn(study: Study) -> Iterator[Block]:
-    """Heat maps, pairs and map, prompt by prompt."""
+    """Heat maps and pairs, prompt by prompt."""
     if not study.scored:
         raise Absent(NO_VOCABULARY)
     if len(study.models) < 2:
@@ -217,7 +181,6 @@ def _drawn(study: Study) -> Iterator[Block]:
         files = Files([f"{name}_{prompt}.csv" for name in _MATRICES])
         yield from (first, Folded("Spearman’s ρ and rank-biased overlap", [*other_maps, files]))
         yield from PAIRS.rows(study.tables["kendall_pairs", prompt], prompt)
-        yield from _map_drawn(study, prompt)
     yield from notes(study.tables.reason("kendall_tau", p) for p in prompts if p not in known)
 
 
@@ -239,20 +202,6 @@ def _together(tau: pl.DataFrame) -> list[str]:
     apart = 1 - _values(tau, models)[np.triu_indices(len(models), 1)]
     order = hierarchy.leaves_list(hierarchy.linkage(apart, method="average"))
     return [models[at] for at in order]
-
-
-def _map_drawn(study: Study, prompt: str) -> Iterator[Block]:
-    points = study.tables.get("mds", prompt)
-    if points is None:
-        yield from notes([study.tables.reason("mds", prompt)])
-        return
-    caption = (
-        f"Asked {study.prompt_names[prompt]}: each model is a point; the further apart two "
-        "stand, the less alike they rank the shared vocabulary. Directions mean nothing. Where "
-        "the stress is high, distances are only approximate."
-    )
-    draw = partial(map_of_models, points, study.described, study.names)
-    yield Picture(f"mds_{prompt}", caption, draw)
 
 
 def _marks(study: Study) -> Marks | None:

@@ -13,15 +13,13 @@ import polars as pl
 from analysis.blocks import Block, Finding, Picture, Text
 from analysis.charts.lines import lines
 from analysis.columns import LIST, MODEL, Column, Spec, ends
-from analysis.measures.pairs import NO_PAIRS, SIDES
+from analysis.measures.pairs import NO_PAIRS
 from analysis.run import Run
 from analysis.sentences import bounds, count, number, outward
-from analysis.statistics import calibration
-from analysis.statistics.inference import Estimate, clustered_share
+from analysis.statistics import Array, calibration
 from analysis.study import Analysis, Study, Table, table
 from analysis.words.stems import dense_numbers
 
-_ALIKE = 0.1  # Of the longer reply's characters: how much shorter one of equal length may be.
 _KINDS = ("this model", "margins that are right")
 _TITLES = ("share right that the margins say, %", "pairs judged right, %")
 
@@ -36,9 +34,6 @@ CALIBRATION = Spec(
         Column("error_by_chance", "fixed", "by chance", "of as many pairs with right margins"),
         Column("temperature", "number", help="the T whose margin / T has the lowest log loss"),
         *ends("number", "95 %; without an upper end where no T is too high", "temperature"),
-        Column("n_alike", "count", "pairs of equal length", f"within {_ALIKE:.0%}"),
-        Column("accuracy_alike", "share", "right of these", "share of them judged right"),
-        *ends("share", stem="alike"),
         Column("noise", "number", help="twice the largest difference of the self-check"),
         Column("within_noise", "count", "within noise", "pairs with a smaller margin"),
     ),
@@ -63,11 +58,7 @@ Row: TypeAlias = Mapping[str, Any]  # of `CALIBRATION`; Any: its cells
 def calibrated(run: Run, name: str, judged: pl.DataFrame) -> pl.DataFrame:
     """The table `CALIBRATION` of a list; `judged` is what `pairs.pairs` returns of every pair."""
     rows = []
-    for model, part, margins, clusters in _by_model(judged):
-        lengths = [part[f"characters_{side}"].to_numpy() for side in SIDES]
-        alike = np.abs(lengths[0] - lengths[1]) <= _ALIKE * np.maximum(*lengths)
-        near = dense_numbers(part.filter(alike)["prompt"])
-        share = clustered_share(margins[alike] > 0, near) if len(near) else Estimate(math.nan)
+    for model, margins, clusters in _by_model(judged):
         numbers = (
             *calibration.log_loss(margins, clusters)[:3],
             calibration.brier(margins),
@@ -76,22 +67,22 @@ def calibrated(run: Run, name: str, judged: pl.DataFrame) -> pl.DataFrame:
         )
         check = run.conversations[name, model].self_check
         noise = (check.noise, int((np.abs(margins) < check.noise).sum())) if check else (None, None)
-        rows.append((model, name, len(margins), *numbers, len(near), *share[:3], *noise))
+        rows.append((model, name, len(margins), *numbers, *noise))
     return CALIBRATION.frame(rows)
 
 
 def _reliability(name: str, judged: pl.DataFrame) -> pl.DataFrame:
     return RELIABILITY.frame(
         (model, name, place, *numbers, *right[:3])
-        for model, _, *sides in _by_model(judged)
+        for model, *sides in _by_model(judged)
         for place, (*numbers, right) in enumerate(calibration.bins(*sides), 1)
     )
 
 
-def _by_model(judged: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, Any, Any]]:
-    """Each model, its pairs, their margins, and the number of the prompt of each (arrays)."""
+def _by_model(judged: pl.DataFrame) -> Iterator[tuple[str, Array, Array]]:
+    """Each model, the margins of its pairs, and the number of the prompt of each."""
     for (model,), part in judged.group_by("model", maintain_order=True):
-        yield str(model), part, part["margin"].to_numpy(), dense_numbers(part["prompt"])
+        yield str(model), part["margin"].to_numpy(), dense_numbers(part["prompt"])
 
 
 def _tables(study: Study) -> Iterator[Table]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Heading, Picture, Text
 from analysis.chapters.calibration import calibrated
-from analysis.charts.shifts import shifts
+from analysis.charts.estimates import estimates
 from analysis.measures import changes as measured
 from analysis.measures.matched_words import trims
 from analysis.measures.pairs import pairs as judged
@@ -22,6 +23,8 @@ from analysis.sentences import listed, span
 from analysis.settings import Limits
 from analysis.study import Analysis, Study, Table, table
 from analysis.words.matching import kinds
+
+_SHOWN = 14  # Kinds of words in the chart.
 
 
 def changes_between(
@@ -132,17 +135,21 @@ def _kinds(study: Study) -> pl.DataFrame:
 def _of_prompt(study: Study, prompt: str) -> list[Block]:
     made = study.tables
     caption = (
-        "Left: every token by its percentile before and after; tokens on the line did not move. "
-        "Right: the kinds of words that moved most, with 95 % intervals; faint where q is not "
-        "below .05."
+        f"The {_SHOWN} kinds of words that moved most: the shift of their mean percentile, with "
+        "95 % intervals. The table has a q for each."
     )
-    words = made[measured.WORDS.name].filter(prompt=prompt)
-    draw = partial(shifts, measured.shift_map(study.run, prompt), words)
+    words = made[measured.WORDS.name].filter(pl.col("p").is_not_nan(), prompt=prompt)
+    most = words.sort(pl.col("shift").abs(), descending=True).head(_SHOWN)
+    most = most.sort("shift", descending=True)
+    lists = most["list"].unique(maintain_order=True).to_list()
+    look: dict[str, Any] = {"value": "shift", "row": "words", "scale": 100, "beside": False}
+    look |= {"colour": "list", "kinds": lists, "width": 420}
+    draw = partial(estimates, most, {}, "shift of the mean percentile, points", **look)
     moved = made[measured.TOKENS.name].filter(prompt=prompt)
     shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
     return [
         Heading(f"“{study.run.prompts[prompt]}”"),
-        Picture(f"changes_{prompt}", caption, draw),
+        *[Picture(f"changes_{prompt}", caption, draw)] * (most.height > 0),
         *measured.TOKENS.rows(shown, unfolded=True),
     ]
 

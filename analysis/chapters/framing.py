@@ -12,9 +12,7 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Mark, Marks, Picture, Text
-from analysis.charts.clouds import clouds
 from analysis.charts.estimates import estimates
-from analysis.charts.look import PANELS, Chart
 from analysis.columns import (
     KENDALL,
     MODEL,
@@ -27,7 +25,7 @@ from analysis.columns import (
     ends,
     q,
 )
-from analysis.measures.combined import TOO_FEW, both_rewards, prompts_of, scored_prompts, with_both
+from analysis.measures.combined import TOO_FEW, prompts_of, scored_prompts
 from analysis.measures.shared_tokens import stems_of
 from analysis.run import Run
 from analysis.sentences import count, decimals, listed, part_of, significant, span
@@ -173,48 +171,15 @@ def _rewards(run: Run, model: str, prompts: Sequence[str]) -> tuple[Array, dict[
     return common, rewards
 
 
-def contrast(pairs: pl.DataFrame, names: Mapping[str, str], prompts: tuple[str, str]) -> Chart:
-    """Rewards under one prompt against those under another, with r.
-
-    Args:
-      pairs: model, a, b: rewards under both prompts.
-      names: slug -> nickname, in the order of the panels; models without pairs are left out.
-      prompts: what the page calls both.
-    """
-    by_model = {str(m): points for (m,), points in pairs.group_by("model", maintain_order=True)}
-    titled = {m: _titled(name, by_model[m]) if m in by_model else name for m, name in names.items()}
-    titles = (f"reward under {prompts[0]}", f"under {prompts[1]}")
-    return clouds(pairs, titled, titles, x="a", y="b", shared=False, columns=5)
-
-
-def _titled(name: str, points: pl.DataFrame) -> str:
-    r = ranks.pearson(points["a"].to_numpy(), points["b"].to_numpy())
-    return f"{name}, r undefined" if math.isnan(r) else f"{name}, r = {decimals(r)}"
-
-
 def _drawn(study: Study) -> Iterator[Block]:
     yield from FRAMING.rows(study.tables[FRAMING.name])
     prompts = scored_prompts(study)
     required(study.tables[FRAMING.name].filter(between(prompts)), TOO_FEW.format(*prompts))
     good, bad = (study.prompt_names[prompt] for prompt in prompts)
-    caption = (
-        f"Rewards of all tokens under {good} (across) and {bad} (up), model by model; fuller "
-        "squares hold more tokens. Pearson’s r says how alike the two are."
-    )
-
-    def draw() -> Chart:
-        run = study.run
-        pairs = pl.concat(
-            both_rewards(run, model, prompts).select(pl.lit(model).alias("model"), "a", "b")
-            for model in with_both(run, study.scored, prompts)
-        )
-        return contrast(pairs, study.names, (good, bad))
-
-    if len(study.scored) > PANELS:
-        label = f"Pearson’s r of rewards under {good} and {bad}"
-        order = _of_prompts(study).sort("pearson", descending=True)
-        draw = partial(estimates, order, study.names, label, value="pearson")
-        caption = "1: rated alike under both prompts, −1: the opposite. Lines are 95% intervals."
+    label = f"Pearson’s r of rewards under {good} and {bad}"
+    order = _of_prompts(study).sort("pearson", descending=True)
+    draw = partial(estimates, order, study.names, label, value="pearson")
+    caption = "1: rated alike under both prompts, −1: the opposite. Lines are 95% intervals."
     yield Picture("framing", caption, draw)
 
 
@@ -243,9 +208,8 @@ def _reworded(study: Study) -> Iterator[Block]:
 
 
 def _told(study: Study) -> Iterator[Finding]:
-    heads = {slug: str(record.get("head") or "") for slug, record in study.run.models.items()}
     table, prompts = study.tables[FRAMING.name], prompts_of(study)
-    yield from findings(table, prompts, study.names, study.prompt_names, heads)
+    yield from findings(table, prompts, study.names, study.prompt_names)
 
 
 def _marks(study: Study) -> Marks:
@@ -262,7 +226,6 @@ def findings(
     prompts: tuple[str, str],
     names: Mapping[str, str],
     prompt_names: Mapping[str, str],
-    heads: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Which models turn their ranking around, and where r is below its reference.
 
@@ -271,17 +234,14 @@ def findings(
       prompts: ids of the good and the bad prompt.
       names: slug -> nickname.
       prompt_names: prompt id -> how the page calls it.
-      heads: slug -> kind of head, as far as it is known.
     """
     rows = table.filter(between(prompts) & pl.col("pearson").is_not_nan())
     good, bad = (prompt_names.get(prompt, f"“{prompt}”") for prompt in prompts)
     certain = significant(rows)
     if certain.height:
         sides = (certain.filter(pl.col("pearson") < 0), certain.filter(pl.col("pearson") > 0))
-        turned, kept = (part["model"].to_list() for part in sides)
-        head = _common_head(kept, [m for m in heads if m not in kept], heads)
-        turned, kept = ([names[m] for m in side] for side in (turned, kept))
-        text = _headline(turned, kept, rows.height, good, bad, head)
+        turned, kept = ([names[m] for m in part["model"]] for part in sides)
+        text = _headline(turned, kept, rows.height, good, bad)
         yield Finding(text=text, picture="framing")
     lower = significant(rows, "difference_q").filter(pl.col("difference") < 0)
     if lower.height:
@@ -294,32 +254,17 @@ def findings(
         yield Finding(text=text, picture="framing")
 
 
-def _headline(
-    turned: Sequence[str], kept: Sequence[str], of: int, good: str, bad: str, head: str
-) -> str:
+def _headline(turned: Sequence[str], kept: Sequence[str], of: int, good: str, bad: str) -> str:
     """Which models follow the question and which ignore it, by nickname where they are few."""
     clauses, what = [], "tokens"
     for models, how in ((turned, "in the opposite order"), (kept, "in the same order")):
         if models:
             who = part_of(len(models), of, "model") if len(models) > _NAMED else listed(models)
-            if models is kept and head:
-                who += f", the ones with the {head} head,"
             clauses.append(f"{who} tend{'s' * (len(models) == 1)} to rate {what} {how}")
             what = "them"
     if unsure := of - len(turned) - len(kept):
         clauses.append(f"nothing is sure of {count(unsure, 'other model')}")
     return f"Asked {bad} instead of {good}, {'; '.join(clauses)}."
-
-
-def _common_head(kept: Sequence[str], rest: Sequence[str], heads: Mapping[str, str]) -> str:
-    """The kind of head of all `kept` and of none of the `rest`, of each at least two; or ""."""
-    rank_alike = {"affine": "linear"}  # a constant is added
-    kinds, further = (
-        [rank_alike.get(kind, kind) for m in side if (kind := heads.get(m, "")) != "lm"]
-        for side in (kept, rest)
-    )
-    alone = len(set(kinds)) == 1 and kinds[0] not in further and "" not in (*kinds, *further)
-    return kinds[0] if alone and len(kinds) > 1 < len(further) else ""
 
 
 ANALYSIS = Analysis(

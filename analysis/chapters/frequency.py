@@ -13,7 +13,7 @@ from analysis.chapters import sentiment
 from analysis.charts.estimates import estimates
 from analysis.charts.look import PANELS
 from analysis.columns import MODEL, PROMPT, Spec
-from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
+from analysis.measures.matched_words import CELL, by_model_and_prompt
 from analysis.sentences import counted, significant, unclear
 from analysis.statistics import Array, regression
 from analysis.study import Absent, Analysis, Study, Table, required, table
@@ -34,10 +34,9 @@ SLOPES = Spec(
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """The slopes, and how many words match. For them: ("frequency_points",)."""
+    """The slopes. For them: ("frequency_points",)."""
     made = study.tables
     yield table("frequency_points", make=partial(_points, study), file=False)
-    yield table("matches", "frequency", make=partial(_matches, study))
     yield table(SLOPES.name, make=lambda: frequency_slopes(made["frequency_points"]))
 
 
@@ -90,20 +89,6 @@ def _points(study: Study) -> pl.DataFrame:
     return required(points, f"No matched word is in {path or 'wordfreq'}.")
 
 
-def _matches(study: Study) -> pl.DataFrame:
-    points, graded = study.tables["frequency_points"], study.tables["matches", "sentiment"]
-    counts = points.group_by("model", maintain_order=True).agg(
-        tokens=pl.col("token_id").n_unique().cast(pl.Int64),
-        words=pl.col("word").n_unique().cast(pl.Int64),
-    )
-    sizes = graded.select("model", "of").unique("model")
-    joined = counts.join(sizes, on="model", how="left", validate="1:1", maintain_order="left")
-    source = pl.lit(study.options.frequency or "wordfreq")
-    return joined.select(
-        source.alias("source"), pl.lit("words of AFINN").alias("matching"), pl.all()
-    )
-
-
 def _slopes_drawn(study: Study) -> Iterator[Block]:
     slopes = study.tables[SLOPES.name]
     label = "change of reward where a word is 2.7 times as common, sentiment held"
@@ -120,7 +105,6 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
     )
     yield Picture("frequency_slopes", caption, partial(draw, panel="name", shared=many))
     yield from (*SLOPES.rows(slopes), Text(sentiment.FAMILY, "how"))
-    yield from matches_block(study.tables, "frequency")
 
 
 def findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator[Finding]:

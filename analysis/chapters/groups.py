@@ -15,12 +15,7 @@ import polars as pl
 from analysis.blocks import Block, Picture
 from analysis.charts.estimates import estimates
 from analysis.columns import MODEL, PROMPT, Column, Spec, ends, several
-from analysis.measures.matched_words import (
-    by_model_and_prompt,
-    matched_rewards,
-    matches,
-    matches_block,
-)
+from analysis.measures.matched_words import by_model_and_prompt, matched_rewards
 from analysis.run import Run
 from analysis.statistics.inference import clustered
 from analysis.study import NO_VOCABULARY, Absent, Analysis, Study, Table, prompts_in, table
@@ -45,20 +40,13 @@ _KIND = ["axis", "group"]
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    path = study.options.identity
-    people = lexicons.identity(path)
-    source = f"built-in list and {path}" if path else "built-in list"
-    matcher = partial(match_cased, terms=people)
+    people = lexicons.identity(study.options.identity)
 
     def standing() -> pl.DataFrame:
         if not study.run.results:
             raise Absent(NO_VOCABULARY)
         return groups_table(group_words(study.run, study.scored, people))
 
-    def counts() -> pl.DataFrame:
-        return matches(study.run, study.models, matcher, source, "trimmed")
-
-    yield table("matches", "groups", make=counts, why=NO_VOCABULARY)
     yield table(GROUPS.name, make=standing, why=_NONE)
 
 
@@ -161,7 +149,6 @@ ANALYSIS = Analysis(
     parts=(
         _drawn,
         lambda study: GROUPS.rows(study.tables[GROUPS.name]),
-        lambda study: matches_block(study.tables, "groups"),
     ),
     described=_described,
     caveats=lambda study: (

@@ -16,7 +16,6 @@ import polars as pl
 from analysis.blocks import Block, Files, Finding, Heading, Picture, Text, notes
 from analysis.chapters.agreement import kendall_matrix
 from analysis.chapters.items import FEW, ROWS_SHOWN, file_name
-from analysis.charts import ranks as charts
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
 from analysis.charts.look import Chart
@@ -24,7 +23,6 @@ from analysis.columns import KENDALL, SPEARMAN
 from analysis.ends import head_and_tail
 from analysis.measures.human_agreement import (
     CORRELATION,
-    FIT,
     GAP,
     beside,
     humans_correlation,
@@ -34,7 +32,7 @@ from analysis.measures.human_agreement import (
 )
 from analysis.measures.list_scores import scores_of
 from analysis.sentences import ALPHA, part_of, significant, unclear
-from analysis.statistics import ranks, regression
+from analysis.statistics import regression
 from analysis.study import Absent, Analysis, Study, Table, table
 from engine import display
 
@@ -53,7 +51,6 @@ def _tables(study: Study) -> Iterator[Table]:
         yield table("humans_kendall", *key, make=partial(humans_kendall, ranked))
     yield table(CORRELATION.name, make=partial(_correlations, study))
     yield table(GAP.name, make=partial(_gaps, study))
-    yield table(FIT.name, make=partial(_fits, study))
 
 
 def compared(study: Study) -> Iterator[tuple[str, str]]:
@@ -130,22 +127,6 @@ def _gaps(study: Study) -> pl.DataFrame:
     )
 
 
-def _fits(study: Study) -> pl.DataFrame:
-    """The regression of each list, and how large a residual no special item would have."""
-    fits = []
-    for key in _known(study, "humans_ranks"):
-        gaps = study.tables["humans_gap"].filter(list=key[0], prompt=key[1])
-        largest = study.tables["humans_chance", *key]["nearest"]
-        human, model = gaps["human_rank"].to_numpy(), gaps["model_rank"].to_numpy()
-        everything = sides(study, key)
-        left_out = 0 if everything is None else everything.height - gaps.height
-        nearest = float(np.abs(gaps["nearest"].to_numpy()).max())
-        chance = [largest.quantile(level, "linear") for level in (0.5, 0.95)]
-        numbers = (*regression.line(model, human), ranks.pearson(model - human, human), nearest)
-        fits.append((*key, gaps.height, left_out, *numbers, *chance))
-    return FIT.frame(fits)
-
-
 def _known(study: Study, name: str) -> dict[tuple[str, str], pl.DataFrame]:
     """(list, prompt) -> the table `name` of it."""
     known = {(key[0], key[1]): frame for key, frame in study.tables.of(name).items()}
@@ -167,28 +148,27 @@ def _drawn(study: Study) -> Iterator[Block]:
     made = study.tables
     yield from notes(_unknown(study) or [made.reason(CORRELATION.name)])
     for items, prompt in made.of("humans_ranks"):
-        gaps, correlations, fit = (
-            made[spec.name].filter(list=items, prompt=prompt) for spec in (GAP, CORRELATION, FIT)
+        gaps, correlations = (
+            made[spec.name].filter(list=items, prompt=prompt) for spec in (GAP, CORRELATION)
         )
         gaps = gaps.sort("residual", "item", descending=[True, False])
         yield Heading(f"{items}, asked {_called(study, prompt)}")
-        if left := fit["left_out"][0]:
+        everything = sides(study, (items, prompt))
+        if everything is not None and (left := everything.height - gaps.height):
             yield Text(
-                f"{left:,} of {left + fit['n'][0]:,} items, which people compared fewer than "
+                f"{left:,} of {everything.height:,} items, which people compared fewer than "
                 f"{study.options.humans_matches} times, are left out.",
                 "note",
             )
         matrix = made["humans_kendall", items, prompt]
         draws = {
             "correlation": partial(correlation, correlations, study.names),
-            "gap": partial(charts.dumbbells, gaps, ROWS_SHOWN),
             "kendall": partial(heat_map, matrix, study.names, "Kendall’s τ"),
         }
         for name, draw in draws.items():
             yield Picture(f"humans_{name}_{items}_{prompt}", _CAPTIONS[name], draw)
         yield from GAP.rows(head_and_tail(gaps, ROWS_SHOWN))
         yield Files([f"humans_kendall_{items}_{prompt}.csv"])
-    yield from FIT.rows(made.get(FIT.name))
     yield from CORRELATION.rows(made.get(CORRELATION.name))
     yield from [Text(_HOW, "how")] * (made.get(GAP.name) is not None)
 
@@ -196,8 +176,6 @@ def _drawn(study: Study) -> Iterator[Block]:
 _CAPTIONS = {
     "correlation": "1 would be the people’s own order, 0 no relation to it. The lines are 95% "
     "intervals over the items.",
-    "gap": "The items that the models together rank most unlike what the people’s rank predicts. "
-    "The bar is that prediction; in brackets, the item’s place by its raw gap.",
     "kendall": "Kendall’s τ-b of every two orders of the items.",
 }
 _HOW = (
@@ -257,8 +235,7 @@ def item_findings(gaps: pl.DataFrame) -> Iterator[Finding]:
     for part in lists:
         certain = part.filter(pl.col("p_adjusted") < ALPHA / len(lists))
         for row in certain.sort("p_adjusted", "item").head(3).iter_rows(named=True):
-            picture = f"humans_gap_{row['list']}_{row['prompt']}"
-            yield Finding(text=_apart(row, part.height), picture=picture)
+            yield Finding(text=_apart(row, part.height))
 
 
 def _apart(row: dict[str, Any], items: int) -> str:  # Any: cells of a table

@@ -21,16 +21,23 @@ from analysis.chapters.agreement import kendall_matrix
 from analysis.charts.cells import standings
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
-from analysis.columns import LIST, MODEL, PROMPT, RANK, Column, P, Spec, ends, q, several
-from analysis.ends import both_ends, head_and_tail
+from analysis.columns import LIST, MODEL, Column, P, Spec, ends, q, several
+from analysis.ends import head_and_tail
 from analysis.measures import list_scores
-from analysis.measures.list_scores import ListScores, every_list, names_of, of_list, scores_of
+from analysis.measures.list_scores import (
+    ListScores,
+    every_list,
+    incomparable,
+    names_of,
+    of_list,
+    scores_of,
+)
 from analysis.sentences import count, decimals, listed, significant
-from analysis.statistics import Array, kendall, ranks
+from analysis.statistics import Array, kendall
 from analysis.statistics.inference import Estimate
 from analysis.statistics.kendall import FEWEST, Order, tau_b_matrix
 from analysis.statistics.permutation_tests import mean_place_test
-from analysis.study import Absent, Analysis, Study, Table, table
+from analysis.study import Analysis, Study, Table, table
 from analysis.words.questions import ASKED_FOR, POSITIVE
 from engine import display
 
@@ -42,13 +49,6 @@ _NAMED = 3  # Items that a finding names at each end.
 _SAMPLE = 1_000  # Items from which an interval is computed, drawn where a list is longer.
 QUESTION, FRAMING = Column("question"), Column("framing", help="`positive`, `negative` or empty")
 ITEM_ID, ITEM = Column("item_id", "count", "item id", dtype=pl.UInt32), Column("item", "token")
-ENDS = Spec(
-    "items_top_bottom",
-    (
-        *(LIST, PROMPT, MODEL, Column("end"), RANK, ITEM_ID, ITEM),
-        Column("reward", "number", dtype=pl.Float32),
-    ),
-)
 QUESTIONS = Spec(
     "items_questions",
     (
@@ -56,16 +56,10 @@ QUESTIONS = Spec(
         *(Column("prompts", "count", "wordings", "wordings"), ITEM_ID, ITEM),
         Column("n", "count", "models", "models"),
         *several("share", "mean_percentile lowest highest", "over the models"),
-        Column(
-            "wording_spread",
-            "share",
-            "spread over wordings",
-            "standard deviation over the wordings, mean over the models",
-        ),
         P.but(help="against models whose orders have nothing in common"),
         q("list", "question"),
     ),
-    page="item n mean_percentile lowest highest wording_spread p q",
+    page="item n mean_percentile lowest highest p q",
 )
 PAIRS = Spec(
     "items_pairs",
@@ -92,27 +86,18 @@ AGREEMENT = Spec(
         ),
         Column("lowest", "fixed", "lowest pair"),
         Column("highest", "fixed", "highest pair", "pair"),
-        *several("fixed", "prompt_spread", "standard deviation over the prompts"),
-        Column("spearman", "fixed", "mean ρ"),
     ),
-    page="question prompts models kendall ci_low ci_high lowest highest prompt_spread spearman",
+    page="question prompts models kendall ci_low ci_high lowest highest",
 )
 MODELS = Spec(
     "items_models",
     (
         *(LIST, MODEL.but(help="and `all models`"), Column("items", "count")),
-        Column(
-            "length",
-            "fixed",
-            "ρ with length",
-            "Spearman's, of an item's characters and its mean percentile over the positive "
-            "prompts, or over the first question",
-        ),
         Column("pairs", "count", "pairs of prompts", "of a positive and a negative prompt"),
         Column("kendall", "fixed", "τ of opposite framings", "mean of τ-b over these pairs"),
         *ends("fixed", "95 %, over items; they reach 0 as in items_agreement.csv"),
     ),
-    page="model kendall ci_low ci_high pairs length",
+    page="model kendall ci_low ci_high pairs",
 )
 
 
@@ -123,7 +108,6 @@ def _tables(study: Study) -> Iterator[Table]:
         make = partial(list_scores.items_points, run, name, study.models)
         why = f"No item of “{name}” was scored by every model of a prompt."
         yield table("items_points", name, make=make, file=False, why=why)
-    yield table(ENDS.name, make=lambda: items_top_bottom(_points(study), study.settings.top))
     unordered = "No model has an order of the items of a list."
     alone = "Agreement on a list takes two models that scored it under one prompt."
 
@@ -135,29 +119,6 @@ def _tables(study: Study) -> Iterator[Table]:
     yield table(PAIRS.name, make=lambda: pl.concat(map(items_pairs, every_list(study))), why=alone)
     yield table(AGREEMENT.name, make=drawn(items_agreement), why=alone)
     yield table(MODELS.name, make=drawn(items_models), why=unordered)
-
-
-def _points(study: Study) -> pl.DataFrame:
-    points = list(study.tables.of("items_points").values())
-    if not points:
-        reasons = filter(None, _incomparable(study))
-        raise Absent(next(reasons, "No reward model scored a list of items."))
-    return pl.concat(points)
-
-
-def _incomparable(study: Study) -> Iterator[str | None]:
-    """Why each list has no points; None where it has."""
-    return (study.tables.reason("items_points", name) for name in study.run.item_lists())
-
-
-def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
-    """The `count` highest and lowest items of each list, prompt and model: the table `ENDS`.
-
-    Rank 1 is the extreme. Ties go to the lower item_id; the ends overlap in a list of fewer than
-    twice `count` items.
-    """
-    rankings = points.group_by(list(list_scores.KEYS), maintain_order=True)
-    return ENDS.concat(ENDS.frame(both_ends(rows, "reward", count)) for _, rows in rankings)
 
 
 def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) -> pl.DataFrame:
@@ -176,26 +137,15 @@ def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) ->
             "mean_percentile": means.mean(axis=0),
             "lowest": means.min(axis=0),
             "highest": means.max(axis=0),
-            "wording_spread": _wording_spread(scores, at),
             "p": mean_place_test(means, rng, draws),
         }
         measured = scores.items.with_columns(
             **{key: pl.Series(values, dtype=pl.Float64) for key, values in numbers.items()}
-        ).with_columns(pl.col("wording_spread").fill_nan(None))
+        )
         place = pl.col("mean_percentile").round(12)
         rows = QUESTIONS.frame(measured, **same, prompts=len(at), n=len(models))
         frames.append(rows.sort(place, "item_id", descending=[True, False]))
     return QUESTIONS.concat(frames)
-
-
-def _wording_spread(scores: ListScores, at: Array) -> Array:
-    """Deviation of each item's percentiles over the prompts `at`, mean over the models; [N]."""
-    spreads = [
-        scores.percentiles[m, at[known]].std(axis=0, ddof=1)
-        for m, known in enumerate(scores.known[:, at])
-        if known.sum() > 1
-    ]
-    return np.mean(spreads, axis=0) if spreads else np.full(scores.items.height, np.nan)
 
 
 def items_pairs(scores: ListScores) -> pl.DataFrame:
@@ -222,34 +172,33 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
     means over prompts of one pair.
     """
     sample, size = _sample(scores, rng), scores.items.height
-    cells: list[tuple[int, str, str, float, float]] = []
+    cells: list[tuple[int, str, str, float]] = []
     shares = {}  # Prompt -> what each item contributes to the mean tau of its pairs.
     for p, known in enumerate(scores.known.T):
         models, x = np.flatnonzero(known), scores.percentiles[known, p]
         if len(models) > 1:
-            taus, rhos = tau_b_matrix(x), np.corrcoef(x)
+            taus = tau_b_matrix(x)
             for i, j in itertools.combinations(range(len(models)), 2):
                 pair = (scores.models[models[i]], scores.models[models[j]])
-                cells.append((p, *pair, float(taus[i, j]), float(rhos[i, j])))
+                cells.append((p, *pair, float(taus[i, j])))
             weights = np.ones(taus.shape) - np.eye(len(models))
             shares[p] = kendall.contributions(x[:, sample], weights[None] / weights.sum())[0]
-    names = ("prompt", "model_a", "model_b", "kendall", "spearman")
+    names = ("prompt", "model_a", "model_b", "kendall")
     by_prompt = pl.DataFrame(cells, schema=names, orient="row")
     rows = []
     for question, framing, at in scores.parts():
         if at := [p for p in at.tolist() if p in shares]:
             part = by_prompt.filter(pl.col("prompt").is_in(at))
             by_pair, means = (
-                part.group_by(keys, maintain_order=True).agg(pl.col("kendall", "spearman").mean())
+                part.group_by(keys, maintain_order=True).agg(pl.col("kendall").mean())
                 for keys in (["model_a", "model_b"], ["prompt"])
             )
             share, value = np.mean([shares[p] for p in at], axis=0), means["kendall"].to_numpy()
             tau = kendall.sum_interval(share, float(value.mean()), size)
             models = {*by_pair["model_a"], *by_pair["model_b"]}
             counts = (len(at), len(models), by_pair.height, size)
-            lowest, highest = by_pair["kendall"].min(), by_pair["kendall"].max()
-            rest = (lowest, highest, means["kendall"].std(), means["spearman"].mean())
-            rows.append((scores.name, question, framing, *counts, *tau[:3], *rest))
+            ends_ = by_pair["kendall"].min(), by_pair["kendall"].max()
+            rows.append((scores.name, question, framing, *counts, *tau[:3], *ends_))
     return AGREEMENT.frame(rows)
 
 
@@ -260,7 +209,7 @@ def _sample(scores: ListScores, rng: np.random.Generator) -> Array:
 
 
 def items_models(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
-    """Model by model, whether it goes by length and by the framing: the table `MODELS`.
+    """Model by model, whether it goes by the framing: the table `MODELS`.
 
     A model that follows the question has a negative tau between opposite framings. Its interval
     takes the items as a random sample, of which `rng` draws some of a long list. The row of all
@@ -285,27 +234,19 @@ def items_models(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
     if taus:
         mean = kendall.sum_interval(np.mean(shares, axis=0), float(np.mean(taus)), size)
     rows.append((ALL_MODELS, sum(pairs for _, pairs, _ in rows), mean))
-    models, means = scores.means(scores.views()[0][2])
-    length = scores.items["item"].str.strip_chars().str.len_chars().to_numpy()
-    lengths = {model: ranks.spearman(length, x) for model, x in zip(models, means, strict=True)}
-    lengths[ALL_MODELS] = ranks.spearman(length, means.sum(axis=0))
-    return MODELS.frame(
-        (scores.name, model, size, lengths.get(model, math.nan), pairs, *tau[:3])
-        for model, pairs, tau in rows
-    )
+    return MODELS.frame((scores.name, model, size, pairs, *tau[:3]) for model, pairs, tau in rows)
 
 
 def _drawn(study: Study) -> Iterator[Block]:
     """Each list: where its items stand, how alike models order it, and model by model."""
-    _ = study.tables[ENDS.name]
-    yield from notes(_incomparable(study))
-    for name in names_of(study):
-        scores = scores_of(study, name)
-        yield Heading(name, count(scores.prompts.height, "prompt"))
+    lists = every_list(study)
+    yield from notes(incomparable(study))
+    for scores in lists:
+        yield Heading(scores.name, count(scores.prompts.height, "prompt"))
         yield from _standing(study, scores)
         yield from _agreement(study, scores)
-        yield from _model_by_model(study, name)
-    yield Files([f"{spec.name}.csv" for spec in (ENDS, PAIRS) if spec.name in study.tables.files])
+        yield from _model_by_model(study, scores.name)
+    yield Files([f"{spec.name}.csv" for spec in (PAIRS,) if spec.name in study.tables.files])
 
 
 def _standing(study: Study, scores: ListScores) -> Iterator[Block]:

@@ -1,30 +1,26 @@
-"""What the replies of pairs differ in, and whom it pleases more: people or the model; and words."""
+"""What the replies of pairs differ in, and whom it pleases more: people or the model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from analysis.blocks import Block, Finding, Picture, Text
-from analysis.charts.clouds import clouds
+from analysis.blocks import Block, Finding, Picture
 from analysis.charts.estimates import estimates
-from analysis.columns import LIST, MODEL, PROMPT, Column, P, Spec, ends, q
+from analysis.columns import LIST, MODEL, Column, P, Spec, ends, q
 from analysis.measures.pairs import NO_PAIRS, SIDES
-from analysis.measures.word_scores import of_vocabulary
-from analysis.run import Run
 from analysis.sentences import bounds, count, significant
 from analysis.statistics import Array
-from analysis.statistics.distributions import log_odds
 from analysis.statistics.inference import paired_difference, sign_test
 from analysis.statistics.regression import ols
 from analysis.study import Analysis, Study, Table, table
-from analysis.words.stems import dense_numbers, folded
+from analysis.words.stems import dense_numbers
 
-LEAST = 20  # Pairs that differ in a feature, and replies with a word.
+LEAST = 20  # Pairs that differ in a feature.
 MOST_WORDS = 100  # The most frequent ones.
 _WORD = r"[\p{L}\p{M}][\p{L}\p{M}'’-]*"
 _FIRST = rf"^\s*({_WORD}|\d+|[^\w\s]+)"
@@ -41,18 +37,7 @@ COUNTS = {
     "has more line ends": r"\n",
     LONGER: "",
 }
-_NO_WORDS = (
-    "Words of pairs stand beside their rewards where a run holds pairs and a sweep: at least "
-    f"{LEAST} replies must have a word that is a token."
-)
 _SHOWN = 8  # Features of each model in the chart.
-_LISTED = 10  # Words of each model in a list.
-_TITLES = ("log-odds of standing in the chosen reply", "percentile of the word’s reward")
-# Heading of a list of words -> the sign of their log-odds; liked or not is the other way round.
-_AGAINST = {
-    "Liked by the model though its data does not": -1,
-    "Liked by the data though the model does not": 1,
-}
 
 FEATURES = Spec(
     "pair_features",
@@ -70,32 +55,6 @@ FEATURES = Spec(
     title="What it rewards in these pairs",
     help="those that the model prefers more often than people first, the surest first",
 )
-WORDS = Spec(
-    "pair_features_words",
-    (
-        *(MODEL, PROMPT, LIST, Column("word")),
-        *(Column(f"n_{side}", "count", side) for side in SIDES),
-        Column(
-            "log_odds",
-            "fixed",
-            "log-odds, chosen",
-            "that a chosen reply has it, less those of a rejected reply",
-        ),
-        *ends("fixed"),
-        *(Column("z", "fixed"), P.but(help="normal"), q("model", "list")),
-        Column("reward", "number", help="as the whole reply to the prompt"),
-        Column("percentile", "share", help="of that reward, among these words"),
-        Column(
-            "behind",
-            "fixed",
-            "behind a reply",
-            "mean effect of its tokens behind replies, in units of `appended_models`",
-        ),
-    ),
-    help=f"the {MOST_WORDS} words in most replies that are tokens",
-)
-
-_NO_TOKENS = pl.DataFrame(schema={"token": pl.String, "effect_sd": pl.Float64})
 
 
 def features(name: str, judged: pl.DataFrame) -> pl.DataFrame:
@@ -190,54 +149,14 @@ def _words(side: str) -> pl.Expr:
     return pl.col(side).str.to_lowercase().str.extract_all(_WORD).list.unique()
 
 
-def words(
-    run: Run, name: str, scored: pl.DataFrame, appended: Mapping[str, pl.DataFrame]
-) -> pl.DataFrame:
-    """The table `WORDS` of a list, under each model's first prompt.
-
-    `scored` is what `pairs.replies` returns, `appended` slug -> `appended.tokens`. Replies of pairs
-    count once, however often the file pairs them with others of their row.
-    """
-    own = scored.filter(pl.col("side") != "reply", pl.col("model") == scored["model"][0])
-    held = own.select("side", word=_words("reply")).explode("word").drop_nulls()
-    counts = [(pl.col("side") == side).sum().cast(pl.Int64).alias(f"n_{side}") for side in SIDES]
-    replies = pl.sum_horizontal("^n_.*$")
-    by_word = held.group_by("word").agg(*counts).sort(replies, "word", descending=[True, False])
-    known = by_word.filter(replies >= LEAST)
-    scores = of_vocabulary(run, list(run.vocabulary_models), known["word"].to_list())
-    kept = known.filter(pl.col("word").is_in(list(scores.words))).head(MOST_WORDS).sort("word")
-    totals = np.array([own.filter(side=side).height for side in SIDES])
-    odds = log_odds(kept.select("^n_.*$").to_numpy(), totals)
-    scores = scores.only(kept["word"].to_list())
-    tables = []
-    for model, rewards, shares in zip(
-        scores.models, scores.values, scores.percentiles(), strict=True
-    ):
-        at = int(np.argmin(np.isnan(rewards).all(axis=1)))  # the first prompt that it was asked
-        columns = {"reward": rewards[at], "percentile": shares[at], **odds}
-        about = {"model": model, "prompt": scores.prompts[at], "list": name}
-        effects = appended.get(model, _NO_TOKENS).group_by(word=folded(pl.col("token")))
-        behind = effects.agg(behind=pl.col("effect_sd").mean())
-        rows = kept.with_columns(**columns).join(behind, "word", "left", maintain_order="left")
-        tables.append(WORDS.frame(rows, **about))
-    return WORDS.concat(tables)
-
-
 def _tables(study: Study) -> Iterator[Table]:
-    made, run = study.tables, study.run
-    by_list = made.of("every_pair")
+    by_list = study.tables.of("every_pair")
 
     def preferred() -> pl.DataFrame:
         return FEATURES.concat(features(name, frame) for (name,), frame in by_list.items())
 
-    def of_words() -> pl.DataFrame:
-        swept = by_list if run.results else {}
-        effects = {model: frame for (model,), frame in made.of("appended_tokens").items()}
-        return WORDS.concat(words(run, name, made["replies", name], effects) for (name,) in swept)
-
     why = f"No {LEAST} pairs differ in a feature." if by_list else NO_PAIRS
     yield table(FEATURES.name, make=preferred, why=why)
-    yield table(WORDS.name, make=of_words, why=_NO_WORDS)
 
 
 def sure(table_: pl.DataFrame) -> pl.DataFrame:
@@ -265,25 +184,6 @@ def _drawn(study: Study) -> Iterator[Block]:
     yield from FEATURES.rows(all_features, unfolded=True)
 
 
-def _scattered(study: Study) -> Iterator[Block]:
-    all_words = study.tables[WORDS.name]
-    for (name,), frame in all_words.group_by("list", maintain_order=True):
-        percent = frame.with_columns(pl.col("percentile") * 100)
-        draw = partial(clouds, percent, study.names, _TITLES, x="log_odds", y="percentile")
-        caption = (
-            f"{name}: words of the replies. To the right are those of chosen replies, above those "
-            "with a high reward as the whole reply. Each square is a few words."
-        )
-        yield Picture(f"pair_features_words_{name}", caption, draw)
-    for title, sign in _AGAINST.items():
-        against = pl.col("log_odds") * sign > 0, (pl.col("percentile") - 0.5) * sign < 0
-        listed = significant(all_words.filter(*against)).sort("percentile", descending=sign < 0)
-        head = listed.group_by("model", "list", maintain_order=True).head(_LISTED)
-        shown = WORDS.rows(head, title=title, unfolded=True)
-        yield from shown or [Text(f"{title}: no word surely.")]
-    yield from WORDS.rows(all_words, title="Every word")
-
-
 def _told(study: Study) -> Iterator[Finding]:
     """What models surely prefer more often than people do, the surest first."""
     for row in sure(study.tables[FEATURES.name]).iter_rows(named=True):
@@ -309,7 +209,7 @@ ANALYSIS = Analysis(
     lead="Which features of replies does a model prefer more often than people do?",
     make=_tables,
     every_prompt=True,
-    parts=(_drawn, _scattered),
+    parts=(_drawn,),
     told=(_told,),
     described=_described,
     caveats=lambda study: (
@@ -317,7 +217,5 @@ ANALYSIS = Analysis(
         "which of them the model reads.",
         "A model with random errors prefers everything nearer to half of the time than people do. "
         "A feature is named above only where the model’s share is above a half, too.",
-        "Words: replies count as independent, and each word once a reply. Where chosen replies are "
-        "longer, they have more of every word.",
     ),
 )

@@ -9,9 +9,7 @@ from typing import Any
 import polars as pl
 
 from analysis.blocks import Block, Finding, Folded, Heading, Picture, Reading, Text
-from analysis.charts.clouds import clouds
 from analysis.charts.estimates import estimates
-from analysis.charts.histograms import histograms
 from analysis.measures.pairs import (
     ALL,
     BETWEEN,
@@ -123,24 +121,6 @@ def _rendered(study: Study) -> Iterator[Block]:
         )
 
 
-def _margins(study: Study) -> Iterator[Block]:
-    for (name,), frame in study.tables.of("judged").items():
-        if frame.height:
-            caption = f"{name}: reward of the chosen reply less that of the rejected one."
-            draw = partial(histograms, frame, study.names)
-            yield Picture(f"pairs_margins_{name}", caption, draw)
-
-
-def _long(study: Study) -> Iterator[Block]:
-    table_, titles = study.tables[LENGTH.name], ("characters of the reply, log₁₀", "reward")
-    for (name,), frame in study.tables.of("replies").items():
-        shown = frame.with_columns(log_characters=(pl.col("characters") + 1).log10())
-        shown = shown.with_columns(item="reply")
-        draw = partial(clouds, shown, study.names, titles, x="log_characters", y="reward")
-        yield Picture(f"replies_length_{name}", f"{name}: each square is a few replies.", draw)
-    yield from LENGTH.rows(table_)
-
-
 def _read(study: Study) -> Iterator[Block]:
     lowest = study.tables[WORST.name]
     yield Heading("Worst pairs", "those with the lowest margins")
@@ -201,7 +181,12 @@ ANALYSIS = Analysis(
     lead="Does a model prefer the replies that people chose, and where does it not?",
     make=_tables,
     every_prompt=True,
-    parts=(_accuracy, _rendered, _margins, _long, _read),
+    parts=(
+        _accuracy,
+        _rendered,
+        lambda study: LENGTH.rows(study.tables[LENGTH.name]),
+        _read,
+    ),
     told=(_told,),
     described=_described,
     caveats=lambda study: (

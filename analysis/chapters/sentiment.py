@@ -39,14 +39,12 @@ SLOPES = Spec(
     page="model prompt valence slope ci_low ci_high stderr p q n",
 )
 _SIDES = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
-_AFINN = "AFINN-111"  # The list of the package.
 _NAMED = 3  # Prompts that a sentence names.
 _FROM_TO = "from the mildest positive word to the strongest"
 
 
 def _tables(study: Study) -> Iterator[Table]:
     """For other chapters: ("sentiment_points",)."""
-    yield table("matches", "sentiment", make=partial(_matches, study))
     yield table("sentiment_points", make=partial(_points, study), file=False)
     yield table(SLOPES.name, make=lambda: sentiment_slopes(study.tables["sentiment_points"]))
 
@@ -89,19 +87,12 @@ def _lexicon(study: Study) -> pl.DataFrame:
         raise Absent(f"No lexicon: {error}.") from error
 
 
-def _matches(study: Study) -> pl.DataFrame:
-    options, lexicon = study.options, _lexicon(study)
-    source = options.afinn or _AFINN
-    models, rule = study.models, options.match_trim
-    return matched_words.lexicon_matches(study.run, models, lexicon, source, rule)
-
-
 def _points(study: Study) -> pl.DataFrame:
-    options, lexicon = study.options, _lexicon(study)
-    rule = options.match_trim
-    points = matched_words.lexicon_rewards(study.run, study.models, lexicon, rule)
-    how = matched_words.rules_in_words(study.run, rule)
-    return required(points, f"No token matches a word of {options.afinn or _AFINN} ({how}).")
+    options = study.options
+    points = matched_words.lexicon_rewards(
+        study.run, study.models, _lexicon(study), options.match_trim
+    )
+    return required(points, f"No token matches a word of {options.afinn or 'AFINN-111'}.")
 
 
 def in_order(points: pl.DataFrame, prompts: Sequence[str]) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -140,7 +131,7 @@ FAMILY = (
 SPELLINGS = {
     "auto": "Where rewards are of token ids, “love” and “␣love” are two replies and both count as "
     "the word; where they are of texts, or it is not known, only the spelling without spaces "
-    "does. The table of matched tokens says which rule was used.",
+    "does.",
     "always": "Spellings of a word with and without outer spaces both count as the word.",
     "never": "A token with a leading space matches no word, as in the paper.",
 }
@@ -215,10 +206,7 @@ ANALYSIS = Analysis(
     "the AFINN lexicon, the reward is regressed on valence (−5 to 5), separately for positive "
     "words and all others.",
     make=_tables,
-    parts=(
-        _slopes_drawn,
-        lambda study: matched_words.matches_block(study.tables, "sentiment"),
-    ),
+    parts=(_slopes_drawn,),
     told=(lambda s: slope_findings(s.tables[SLOPES.name], s.prompt_names),),
     marks=_marks,
     described=lambda study: unclear(study.tables[SLOPES.name], "slopes of reward on valence"),

@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import Block, Finding, Picture
-from analysis.charts import look
-from analysis.charts.lines import lines
+from analysis.charts.estimates import estimates
 from analysis.columns import MODEL, PROMPT, Column, Spec
 from analysis.run import Run
 from analysis.sentences import count
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentiles_among
 from analysis.study import Analysis, Study, Table, table
+from engine import display
 
 _KEYS = ("model", "prompt", "direction", "method", "seed")
 _SEED, _REWARD = Column("seed", "count"), Column("reward", "number", dtype=pl.Float32)
@@ -37,8 +37,6 @@ SEQUENCES = Spec(
     ),
     title="What the searches found",
 )
-_STEP = Column("step", "count", dtype=pl.UInt32)
-_TRACE = Spec("sequence_traces", (*_SEARCH, _STEP, _REWARD, _REWARD.but(key="best"), _FLOPS))
 
 
 def beyond(study: Study) -> Iterator[Finding]:
@@ -56,7 +54,7 @@ def beyond(study: Study) -> Iterator[Finding]:
             text="Search found a reply of several tokens with a more extreme reward than every "
             "single token of the vocabulary in "
             f"{' and '.join(f'{extreme} {searches}' for extreme, searches in counts)}.",
-            picture="sequence_traces",
+            picture="sequences",
         )
 
 
@@ -73,11 +71,8 @@ def certified(study: Study) -> Iterator[Finding]:
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """A file, and the steps of searches for the chart."""
-    run = study.run
-    none = "No search for sequences was run."
-    yield table(SEQUENCES.name, make=partial(sequences_table, run), why=none)
-    yield table(_TRACE.name, make=partial(sequence_traces, run), file=False, why=none)
+    make = partial(sequences_table, study.run)
+    yield table(SEQUENCES.name, make=make, why="No search for sequences was run.")
 
 
 def sequences_table(run: Run) -> pl.DataFrame:
@@ -113,19 +108,6 @@ def sequences_table(run: Run) -> pl.DataFrame:
     return SEQUENCES.frame(best).sort(run.place(), *_KEYS[1:])
 
 
-def sequence_traces(run: Run) -> pl.DataFrame:
-    """Every step of each search: its keys, step, reward, best (so far), flops."""
-    frames = [pl.DataFrame(schema=_TRACE.schema)]
-    for keys, steps, _ in run.read_searches():
-        reward = pl.col("reward")
-        best = reward.cum_max() if keys["direction"] == "max" else reward.cum_min()
-        key_columns = {name: pl.lit(keys[name]).cast(_TRACE.schema[name]) for name in _KEYS}
-        frames.append(
-            steps.select(**key_columns, step="step", reward="reward", best=best, flops="flops")
-        )
-    return pl.concat(frames)
-
-
 def _percentile(singles: Array | None, reward: float) -> float | None:
     if singles is None or not len(singles):
         return None
@@ -133,37 +115,17 @@ def _percentile(singles: Array | None, reward: float) -> float | None:
 
 
 def _searches_drawn(study: Study) -> Iterator[Block]:
-    best, traces = study.tables[SEQUENCES.name], study.tables[_TRACE.name]
+    best = study.tables[SEQUENCES.name]
+    texts = pl.col("text").map_elements(display.plain, pl.String)
+    shown = best.with_columns(text=texts).sort("reward", descending=True, maintain_order=True)
     caption = (
-        "The best reward so far of each search: high sought (solid) or low (dashed); one line for "
-        "each prompt and seed."
+        "The best reply of each search, for high rewards (max) or low ones (min), and its reward. "
+        "Each model has its own axis."
     )
-    yield Picture("sequence_traces", caption, partial(courses, study, traces))
+    draw = partial(estimates, shown, study.names, "reward", value="reward", row="text")
+    draw = partial(draw, panel="name", shared=False, zero=None, form="number", width=200)
+    yield Picture("sequences", caption, partial(draw, colour="direction", kinds=("max", "min")))
     yield from SEQUENCES.rows(best)
-
-
-def courses(study: Study, traces: pl.DataFrame) -> look.Chart:
-    """The best reward so far of each search, by what it cost where all costs are known."""
-    search = pl.struct(_KEYS)
-    shown = traces.with_columns(
-        sought=pl.col("direction").replace({"max": "high", "min": "low"}),
-    ).sort("sought", study.run.place(), *_KEYS[1:], "step")
-    last = pl.col("step") == pl.col("step").max().over(search)
-    moved = (pl.col("best") != pl.col("best").shift().over(search)).fill_null(True)
-    known = bool((traces["flops"] > 0).all())
-    title = f"{'floating-point operations' if known else 'step'} of the search"
-    return lines(
-        shown.filter(moved | last),
-        study.names,
-        (title, "best reward so far"),
-        x="flops" if known else "step",
-        y="best",
-        line="method",
-        dashed="sought",
-        keys=("prompt", "seed"),
-        log=known,
-        stepped=True,
-    )
 
 
 ANALYSIS = Analysis(

@@ -11,7 +11,7 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import Block, Folded, Heading, Picture, Under, side_by_side
+from analysis.blocks import Block, Folded, Heading, Picture, Under
 from analysis.charts.token_bars import token_bars
 from analysis.columns import TOKENS, Column, Spec
 from analysis.ends import token_ends
@@ -135,7 +135,7 @@ def _under(study: Study, prompt: str, ends: pl.DataFrame) -> Iterator[Block]:
         draw = partial(token_bars, ends, study.names, count, "reward", "reward", starts)
         text = "Each model’s highest and lowest tokens. A bar is the distance from its median."
         yield Picture(f"top_bottom_{prompt}", text, draw)
-    yield _list(study, TOP_BOTTOM, ends, prompt, title="The same as text")
+    yield from TOP_BOTTOM.rows(ends, prompt)
 
 
 def _of_both(study: Study) -> Iterator[Block]:
@@ -159,11 +159,6 @@ def _logprobs_drawn(study: Study) -> Iterator[Block]:
         picture = Picture(f"logprobs_{prompt}", caption, draw)
         title = f"Most and least probable next tokens to {question}"
         yield Folded(title, [picture, *LOGPROBS.rows(ends, prompt)])
-
-
-def _list(study: Study, spec: Spec, ends: pl.DataFrame, *key: str, title: str) -> Folded:
-    sides = side_by_side(ends, study.settings.figure_top)
-    return Folded(title, [*sides, *spec.rows(ends, *key, title="All of them, to sort and filter")])
 
 
 ANALYSIS = Analysis(

@@ -24,10 +24,8 @@ def lines(
     line: str = "name",
     panel: str = "name",
     dashed: str = "",
-    keys: Sequence[str] = (),
     marks: Sequence[float] = (),
     log: bool = False,
-    stepped: bool = False,
     form: str = "number",
     apart: str = "",
 ) -> look.Chart:
@@ -45,14 +43,12 @@ def lines(
       line: column that colours the lines: "name" in the models' colours.
       panel: column whose values are the panels, in the order of their rows; "" draws one.
       dashed: column whose second value, of two, has dashed lines; its values are in the legend.
-      keys: further columns whose values are lines of their own.
       marks: heights with a line of reference.
       log: whether the horizontal axis is logarithmic.
-      stepped: whether a value holds until the next one.
       form: how the table prints the numbers of `y`, as `columns.Column` has it.
       apart: as of `look.faceted`.
     """
-    keep = [key for key in (panel, line, dashed, *keys) if key]
+    keep = [key for key in (panel, line, dashed) if key]
     numbers = dict(zip(("x", "y", "low", "high"), (x, y, *band), strict=False))
     frames = [_drawn(table, names, keep, numbers, form)]
     if points is not None:
@@ -78,7 +74,7 @@ def lines(
     if band:
         ends = {"y": alt.Y("low:Q"), "y2": alt.Y2("high:Q")}
         layers.append(lined.mark_area(opacity=0.2).encode(**ends))
-    layers.append(_stroked(lined, shown, dashed, stepped))
+    layers.append(_stroked(lined, shown, dashed))
     layers.append(base.mark_point(size=70, opacity=0, filled=True).encode(tooltip=told))
     if points is not None:
         dots = base.transform_filter("datum.dot").mark_point(filled=True, size=26, opacity=1)
@@ -124,9 +120,8 @@ def _paint(
     return look.by_model(names, [m for m in names if labels[m] in present], legend=legend)
 
 
-def _stroked(lined: alt.Chart, shown: pl.DataFrame, dashed: str, stepped: bool) -> look.Chart:
-    marked = lined.mark_line(interpolate="step-after" if stepped else "linear")
-    drawn = marked.encode(strokeWidth=alt.value(1.5))
+def _stroked(lined: alt.Chart, shown: pl.DataFrame, dashed: str) -> look.Chart:
+    drawn = lined.mark_line().encode(strokeWidth=alt.value(1.5))
     if not dashed:
         return drawn
     dashes = alt.Scale(domain=_values(shown, dashed), range=[[1, 0], [4, 3]])

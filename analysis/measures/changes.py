@@ -76,7 +76,6 @@ AT_LEAST, AT_MOST = "at least", "at most"
 RANK_AGREEMENT = "Kendall’s τ"  # The name of its limit.
 RIGHT = "pairs judged right"  # The name of the limit on pairs.
 EDITED = "largest effect of an edit"  # The name of the limit on probes.
-_CELLS = 60  # of the map of tokens, along each side
 LEAST_STEMS = 5  # of a kind of words: fewer have no interval worth the name
 
 
@@ -173,12 +172,6 @@ def shifts_of_kinds(
             counts = (kind.height, int(stems.max()) + 1)
             rows.append((prompt, source, words, *counts, *places, *moved))
     return WORDS.frame(rows)
-
-
-def shift_map(run: Run, prompt: str) -> Array:
-    """Tokens by percentile before and after: counts [cells before, cells after]."""
-    _, before, after = _percentiles(run, prompt)
-    return np.histogram2d(before, after, bins=_CELLS, range=((0, 1), (0, 1)))[0]
 
 
 def checks(

@@ -62,10 +62,3 @@ def rewards_of(run: Run, model: str, prompt: str) -> pl.DataFrame:
     """token_id, and the float64 reward of a model's whole vocabulary under one prompt."""
     schema = {"token_id": pl.UInt32, "reward": pl.Float64}
     return pl.DataFrame(list(run.rewards(model, prompt)), schema=schema, orient="col")
-
-
-def both_rewards(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
-    """token_id, a, b: float64 rewards of a model's whole vocabulary under two prompts."""
-    a, b = (rewards_of(run, model, prompt) for prompt in prompts)
-    joined = a.join(b, on="token_id", how="inner", validate="1:1", suffix=_BAD).sort("token_id")
-    return joined.select("token_id", a="reward", b=f"reward{_BAD}")

@@ -51,23 +51,6 @@ GAP = Spec(
     page="item human_rank model_rank gap gap_place residual residual_place nearest p_adjusted "
     "matches",
 )
-FIT = Spec(
-    "humans_fit",
-    (
-        *(LIST, PROMPT, _N),
-        Column("left_out", "count", help="items with too few comparisons"),
-        *(_places("intercept"), Column("slope", "fixed", help="of model_rank on human_rank")),
-        Column("gap_pearson", "fixed", "r of both", "Pearson's r of gap and human_rank"),
-        _places("nearest", title="largest “nearest”", help="the largest of the list"),
-        _places("chance_median", title="by chance, median"),
-        _places(
-            "chance_95",
-            title="by chance, 95%",
-            help="of the largest in draws without a special item",
-        ),
-    ),
-    title="Regression of the gaps",
-)
 
 
 def side_by_side(

@@ -9,7 +9,7 @@ import polars as pl
 from analysis.columns import Spec
 from analysis.run import Run
 from analysis.statistics import Array, ranks
-from analysis.study import Study
+from analysis.study import Absent, Study
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
 from engine.runs.schema import Columns
 
@@ -163,8 +163,17 @@ def every_list(study: Study) -> Iterator[ListScores]:
     Raises:
       Absent: no list has any.
     """
-    _ = study.tables["items_top_bottom"]
-    return (scores_of(study, name) for name in names_of(study))
+    names = names_of(study)
+    if not names:
+        why = next(incomparable(study), "No reward model scored a list of items.")
+        raise Absent(why)
+    return (scores_of(study, name) for name in names)
+
+
+def incomparable(study: Study) -> Iterator[str]:
+    """Why lists have no points."""
+    reasons = (study.tables.reason("items_points", name) for name in study.run.item_lists())
+    return filter(None, reasons)
 
 
 def names_of(study: Study) -> list[str]:

@@ -6,10 +6,7 @@ from typing import TypeAlias
 
 import polars as pl
 
-from analysis.blocks import Block
-from analysis.columns import MODEL, Column, Spec
 from analysis.run import Run, places
-from analysis.study import Tables
 from analysis.words.matching import match
 from engine.runs.result import Result
 from engine.runs.schema import LOGPROBS_DIR, Columns
@@ -18,20 +15,6 @@ from engine.runs.schema import LOGPROBS_DIR, Columns
 Matcher: TypeAlias = Callable[[pl.DataFrame], pl.DataFrame]
 CELL: Columns = {"model": pl.String, "prompt": pl.String}
 _POINT: Columns = {**CELL, "token_id": pl.UInt32, "token": pl.String}
-# Whether outer spaces of a token are ignored -> the rule in words.
-RULES = {True: "outer spaces ignored, any case", False: "outer spaces count, any case"}
-MATCHES = Spec(
-    "matches_<analysis>",
-    (
-        Column("source", help="of the word list"),
-        Column("matching", help="how tokens are compared"),
-        *(MODEL, Column("tokens", "count", "tokens matched")),
-        Column("words", "count", "words matched", "that matched"),
-        Column("of", "count", "tokens in all", "tokens in all"),
-    ),
-    page="model source matching tokens words of",
-    title="How many tokens matched",
-)
 
 
 def matched_rewards(
@@ -86,45 +69,6 @@ def lexicon_rewards(
     joined = points.join(rule, on=list(CELL), how="left", validate="m:1", maintain_order="left")
     exact = pl.col("token").str.to_lowercase() == pl.col("word")
     return joined.filter(pl.col("trims") | exact).drop("trims")
-
-
-def lexicon_matches(
-    run: Run, models: Sequence[str], lexicon: pl.DataFrame, source: str, match_trim: str
-) -> pl.DataFrame:
-    """`matches` of a lexicon, with one row per model and rule that its results follow."""
-    frames = []
-    for rule, in_words in RULES.items():
-        under = {m for (m, _), result in run.results.items() if trims(result, match_trim) == rule}
-        chosen = [model for model in models if model in under]
-        frames.append(
-            matches(run, chosen, partial(match, lexicon=lexicon, trim=rule), source, in_words)
-        )
-    return pl.concat(frames)
-
-
-def rules_in_words(run: Run, match_trim: str) -> str:
-    """Which rules the results of the run follow, as in the column `matching` of `matches`."""
-    used = {trims(result, match_trim) for result in run.results.values()}
-    return " or ".join(in_words for rule, in_words in RULES.items() if rule in used)
-
-
-def matches(
-    run: Run, models: Sequence[str], matcher: Matcher, source: str, matching: str
-) -> pl.DataFrame:
-    """The table `MATCHES`: how many tokens of each model match."""
-    counts = [
-        (
-            *(source, matching, model, matched.height, matched["word"].n_unique()),
-            run.vocabulary(model).select(pl.len()).collect().item(),
-        )
-        for model, matched in _by_model(run, models, matcher).items()
-    ]
-    return MATCHES.frame(counts)
-
-
-def matches_block(tables: Tables, analysis: str) -> list[Block]:
-    """How many tokens matched the word list of an analysis: the table ("matches", analysis)."""
-    return MATCHES.rows(tables.get("matches", analysis), analysis)
 
 
 def by_model_and_prompt(points: pl.DataFrame) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:

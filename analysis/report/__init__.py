@@ -99,4 +99,5 @@ def _packed(study: Study) -> explorer.Packed:
 
     colours = look.colours(study.models)
     filters = partial(sets_of, options=study.options)
-    return explorer.pack(study.run, study.models, study.names, colours, filters)
+    first = few_prompts.shown(study)
+    return explorer.pack(study.run, study.models, study.names, colours, filters, first)

@@ -93,8 +93,6 @@ def _narrowed(spec: dict[str, Any], svg: str, width: str) -> str:  # Any: JSON
         now = max(1, int(beside * room / wide))
         if "columns" in spec:
             spec["columns"] = now
-        if "hconcat" in spec:
-            spec["vconcat"] = spec.pop("hconcat")
         if isinstance(part.get("width"), int | float):
             part["width"] = max(_LEAST, part["width"] - max(0, wide / beside - room / now))
         svg = svg_of(spec, columns)

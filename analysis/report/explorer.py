@@ -1,4 +1,4 @@
-"""The token explorer's data, packed into the page: every token, or the places of chosen tokens.
+"""The token explorer's data, packed into the page: every token under as many prompts as it holds.
 
 A row of the explorer is a string, with its rewards from every vocabulary in which exactly one
 token decodes to it. Where several tokens of a vocabulary do, each of them is a row of its own.
@@ -6,10 +6,10 @@ token decodes to it. Where several tokens of a vocabulary do, each of them is a 
 A column is what one model says under one prompt. It holds three things: for each token the number
 of its value among the column's different values in ascending order, from 1 (0 where not scored);
 for each value its place, which is twice the number of tokens below it plus the number of those
-equal to it; and that last number. Percentiles and ranks follow from them exactly. Up to `LIMIT`
-scores, the values are there too, rounded to the digits that the page shows: whole steps of a power
-of ten, at least 10,000 of them over the middle nine tenths of the column. Of more scores, the page
-holds the tokens that `analysis.report.chosen_tokens` names, and no rewards.
+equal to it; and that last number. Percentiles and ranks follow from them exactly. The values are
+there too, rounded to the digits that the page shows: whole steps of a power of ten, at least 10,000
+of them over the middle nine tenths of the column. Of more than `LIMIT` scores, the page holds those
+under the first prompts alone.
 
 A blob is base64 of gzip of little-endian values, stored a byte plane at a time: first the lowest
 byte of each value, then the next. Planes of high bytes are repetitive, so gzip compresses them
@@ -21,13 +21,12 @@ import dataclasses
 import gzip
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 
-from analysis.report import chosen_tokens
 from analysis.report.token_sets import TokenSets
 from analysis.run import Run
 from analysis.sentences import shortened
@@ -35,9 +34,6 @@ from analysis.statistics import Array
 from engine import display
 
 LIMIT = 6_000_000  # Scores: about 19 MB of a page.
-# Of the limit, the share that places of chosen tokens take: about 13 MB, since the figures of such
-# a run take the rest of 40 MB.
-_CHOSEN = 2 / 3
 _STEPS = 10_000  # See the module.
 _LEVEL = 5  # Of gzip: 6 and above take twice the time for half a percent.
 FLAGS = ("same", "other_id", "split", "replacement", "empty", "unknown")
@@ -64,6 +60,7 @@ def pack(
     names: Mapping[str, str],
     colours: Mapping[str, str],
     filters: Filters,
+    first: Sequence[str] = (),
     limit: int = LIMIT,
 ) -> Packed:
     """Packs the scores of `run`: see the module.
@@ -74,13 +71,13 @@ def pack(
       names: slug -> nickname.
       colours: slug -> colour of the model.
       filters: makes the filters of the rows from their texts.
-      limit: largest number of scores that the page holds.
+      first: ids of the prompts that the page holds first; in the order of the run by default.
+      limit: largest number of scores that the page holds, of one prompt all.
 
     Returns:
       The data; its meta has no models where no vocabulary was scored.
     """
-    prompts = list(run.vocabulary_prompts)
-    models = [m for m in models if any((m, p) in run.results for p in prompts)]
+    models = [m for m in models if m in run.vocabulary_models]
     if not models:
         return NOTHING
     keys = list(dict.fromkeys(run.same_vocabulary(model) for model in models))
@@ -89,27 +86,17 @@ def pack(
     vocabularies = [run.vocabulary(owners[place]).collect() for place in range(len(keys))]
     texts, rows = union(vocabularies)
     sizes = {model: vocabularies[place].height for model, place in places.items()}
-    by_model = {model: rows[place] for model, place in places.items()}
-    sets, of = filters(texts), len(texts)
-    scores = sum(sizes[model] for model, _ in run.results if model in sizes)
-    kept = _kept(run, by_model, sets, of, limit) if scores > limit else None
+    prompts = _held(run, sizes, first or list(run.vocabulary_prompts), limit)
     blobs: list[str] = []
-    columns = _columns(blobs, run, by_model, of, kept)
-    if kept is not None:
-        sets = [_of_kept(token_set, kept) for token_set in sets]
-        inside = [np.isin(table_rows, kept) for table_rows in rows]
-        vocabularies = [
-            v.filter(pl.Series(keep)) for v, keep in zip(vocabularies, inside, strict=True)
-        ]
-        pairs = zip(rows, inside, strict=True)
-        rows = [
-            np.searchsorted(kept, table_rows[keep]).astype(np.uint32) for table_rows, keep in pairs
-        ]
-        texts = [texts[row] for row in kept.tolist()]
+    columns = {
+        (model, prompt): _column(blobs, run, model, prompt)
+        for model in models
+        for prompt in prompts
+        if (model, prompt) in run.results
+    }
     shorts = shortened([run.prompts[prompt] for prompt in prompts])
     meta = {
         "rows": len(texts),
-        "held": {"tokens": len(texts), "of": of, "scores": scores},
         "display": display.signs(texts),
         "tokens": _add(
             blobs, json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode()
@@ -118,7 +105,7 @@ def pack(
             {"id": prompt, "text": run.prompts[prompt], "short": short}
             for prompt, short in zip(prompts, shorts, strict=True)
         ],
-        "filters": [_filter(blobs, token_set) for token_set in sets if len(token_set.rows)],
+        "filters": [_filter(blobs, token_set) for token_set in filters(texts)],
         "vocabularies": [
             _vocabulary(blobs, *pair) for pair in zip(vocabularies, rows, strict=True)
         ],
@@ -133,8 +120,6 @@ def pack(
             }
             for model in models
         ],
-        "whole": kept is None,
-        "runs": [] if kept is None else [str(folder) for folder in run.folders],
     }
     return Packed(meta=meta, blobs=blobs)
 
@@ -160,49 +145,33 @@ def union(vocabularies: Sequence[pl.DataFrame]) -> tuple[list[str], list[Array]]
     return texts, rows
 
 
-def _kept(
-    run: Run, by_model: Mapping[str, Array], sets: Sequence[TokenSets], size: int, limit: int
-) -> Array:
-    """The rows, of `size`, that the page holds where the scores are too many."""
-    columns = chosen_tokens.columns_of(run, by_model)
-    counts = len(by_model), len(run.vocabulary_prompts)
-    standing = chosen_tokens.standing(columns, size, *counts)
-    # Every row has a script.
-    lists = [token_set.rows for token_set in sets if len(token_set.rows) < size]
-    words = np.unique(np.concatenate(lists)) if lists else np.empty(0, np.uint32)
-    pairs = sum(model in by_model for model, _ in run.results)
-    return chosen_tokens.chosen(standing, words, max(int(_CHOSEN * limit) // pairs, 1))
+def _held(run: Run, sizes: Mapping[str, int], first: Sequence[str], limit: int) -> list[str]:
+    """The prompts of a page: all where their scores fit, else the first that do, one at least."""
+
+    def scores(prompts: Collection[str]) -> int:
+        return sum(sizes[m] for m, prompt in run.results if m in sizes and prompt in prompts)
+
+    if scores(run.vocabulary_prompts) <= limit:
+        return list(run.vocabulary_prompts)
+    fitting = [n for n in range(1, len(first) + 1) if scores(first[:n]) <= limit]
+    return list(first[: max(fitting, default=1)])
 
 
-def _columns(
-    blobs: list[str], run: Run, by_model: Mapping[str, Array], size: int, kept: Array | None
-) -> dict[tuple[str, str], dict[str, Any]]:  # Any: JSON
-    """The column of each model and prompt that was scored; of the rows `kept`, or of all `size`."""
-    models, prompts = list(by_model), list(run.vocabulary_prompts)
-    model_rows = by_model.values()
-    held = [rows if kept is None else rows[np.isin(rows, kept)] for rows in model_rows]
-    columns = {}
-    for at, which, scored_rows, percentile in chosen_tokens.columns_of(run, by_model):
-        pair = models[at], prompts[which]
-        places = np.rint(2 * len(scored_rows) * percentile).astype(np.uint32)
-        dense = np.zeros(size, dtype=np.uint32)  # 0 where not scored
-        dense[scored_rows] = places
-        of = dense[held[at]]
-        occurring = np.zeros(2 * len(scored_rows) + 1, dtype=bool)  # which places
-        occurring[of] = True
-        occurring[0] = False
-        values = np.flatnonzero(occurring).astype(np.uint32)
-        equal = np.bincount(places)[values].astype(np.uint32)
-        numbers = np.cumsum(occurring, dtype=np.uint32)[of]
-        column = {
-            "scored": len(scored_rows),
-            "values": _add(blobs, byte_planes(numbers)),
-            "places": _add(blobs, byte_planes(np.concatenate([_steps(values), equal]))),
-        }
-        if kept is None:
-            column |= _rewards(blobs, run.rewards(*pair)[1])
-        columns[pair] = column
-    return columns
+def _column(blobs: list[str], run: Run, model: str, prompt: str) -> dict[str, int]:
+    """What one model says under one prompt, of its whole vocabulary: see the module."""
+    ids = run.vocabulary(model).select("token_id").collect()["token_id"].to_numpy()
+    token_ids, rewards = run.rewards(model, prompt)
+    ranked = run.ranked(model, prompt)
+    numbers = np.zeros(len(ids), dtype=np.uint32)  # 0 where not scored
+    numbers[np.searchsorted(ids, token_ids)] = ranked.ranks
+    equal = ranked.counts[1:].astype(np.uint32)
+    places = 2 * (np.cumsum(equal, dtype=np.uint32) - equal) + equal
+    return {
+        "scored": len(rewards),
+        "values": _add(blobs, byte_planes(numbers)),
+        "places": _add(blobs, byte_planes(np.concatenate([_steps(places), equal]))),
+        **_rewards(blobs, rewards),
+    }
 
 
 def _rewards(blobs: list[str], rewards: Array) -> dict[str, int]:
@@ -215,12 +184,6 @@ def _rewards(blobs: list[str], rewards: Array) -> dict[str, int]:
     steps = np.rint(values * 10.0**decimals).astype(np.int64)
     blob = _add(blobs, byte_planes(np.diff(steps, prepend=steps[0]).astype(np.uint32)))
     return {"rewards": blob, "least": int(steps[0]), "decimals": decimals}
-
-
-def _of_kept(token_set: TokenSets, kept: Array) -> TokenSets:
-    inside = np.isin(token_set.rows, kept)
-    rows = np.searchsorted(kept, token_set.rows[inside]).astype(np.uint32)
-    return dataclasses.replace(token_set, rows=rows, of=token_set.of[inside])
 
 
 def byte_planes(values: Array) -> bytes:

@@ -94,31 +94,3 @@ def log_ratio(log_p: Array, log_q: Array) -> Array:
     """
     log_p, log_q = np.asarray(log_p, np.float64), np.asarray(log_q, np.float64)
     return np.asarray(0.5 * (np.exp(log_p) + np.exp(log_q)) * (log_q - log_p))
-
-
-# --- Words that two sets of texts use differently ------------------------------------------------
-
-
-def log_odds(counts: Array, totals: Array, prior: float = 500.0) -> dict[str, Array]:
-    """Log-odds that a reply of the first of two sets has a word, less those of the second.
-
-    The prior of each word is its share of the replies of both sets together, worth `prior` replies
-    (Monroe, Colaresi and Quinn 2008, equations 15 to 22, with replies in place of words: of words
-    the longer set would have fewer of each; the error has the term that is small for rare words).
-
-    Args:
-      counts: replies that have each word; [W, 2].
-      totals: replies of each set; [2].
-      prior: its weight.
-
-    Returns:
-      log_odds, ci_low, ci_high (95 %), z and p (two-sided, normal); float64 [W] each.
-    """
-    share = (counts.sum(axis=1, keepdims=True) + 0.5) / (totals.sum() + 1)  # neither 0 nor 1
-    held = counts + prior * share
-    others = totals + prior - held
-    first, second = np.log(held / others).T
-    value, error = first - second, np.sqrt((1 / held + 1 / others).sum(axis=1))
-    half, z = 1.96 * error, value / error
-    p = 2 * scipy.special.ndtr(-np.abs(z))
-    return {"log_odds": value, "ci_low": value - half, "ci_high": value + half, "z": z, "p": p}

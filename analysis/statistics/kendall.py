@@ -60,18 +60,6 @@ def tau_matrix(columns: Sequence[Ranking]) -> Array:
     return matrix
 
 
-def concordant_shares(a: Ranking, b: Ranking, tau: float) -> tuple[float, float]:
-    """Shares of the pairs of N >= 2 things that both put in the same, and in the opposite order.
-
-    The rest are pairs that one of the two ties. `tau` is tau-b of the two.
-    """
-    size = len(a.ranks)
-    pairs = size * (size - 1) / 2
-    net = tau * math.sqrt((pairs - a.ties) * (pairs - b.ties))
-    untied = pairs - a.ties - b.ties + _common_ties(a, b)
-    return (untied + net) / (2 * pairs), (untied - net) / (2 * pairs)
-
-
 def dense_rows(x: Array) -> Array:
     """Ranks of each row of `x` [K, N], ties equal and no gaps, float32; 0 in a row with a NaN."""
     dense = scipy.stats.rankdata(x, method="dense", axis=1).astype(np.float32)

@@ -1,6 +1,8 @@
-"""How often the 95 % intervals of the page hold the truth, in made-up data whose truth is known.
+"""How often 95 % intervals of the page hold the truth, in made-up data whose truth is known.
 
-`SAMPLES=1000 python -m pytest -n 0 -s` with this file prints the table of docs/correctness.md.
+Of those that no other test holds against SciPy, a bootstrap or fits without one cluster.
+
+`SAMPLES=1000 python -m pytest -n 0 -s` with this file prints rows of docs/correctness.md.
 Words: "20x4" are 20 stems of 4 forms, "unequal" 30 stems of 40, 20, 14, 10, … 2 forms. Values of a
 stem correlate by .7 where no other number is given.
 """
@@ -19,10 +21,8 @@ from analysis.statistics import (
     correlation,
     inference,
     kendall,
-    regression,
 )
-from analysis.statistics.inference import Estimate, Estimates
-from analysis.statistics.permutation_tests import welch_interval
+from analysis.statistics.inference import Estimate
 
 pytestmark = pytest.mark.slow
 CHAT = tuple(pairs.REWARDBENCH["Chat"])
@@ -47,10 +47,6 @@ def correlated(rng, words, *rs):
     x, *others, of = normal(rng, words, 1 + len(rs))
     mixed = (r * x + math.sqrt(1 - r * r) * y for r, y in zip(rs, others, strict=True))
     return x, *mixed, of
-
-
-def single(columns):
-    return Estimate(*(float(numbers[0]) for numbers in columns[:3]))
 
 
 def share(rng, words, p, alike):
@@ -81,34 +77,12 @@ def temperature(rng, words, true):
     return found._replace(high=math.inf if math.isnan(found.high) else found.high), true
 
 
-def mean(rng, words):
-    x, of = normal(rng, words)
-    return inference.clustered(x.mean(), x - x.mean(), of), 0
-
-
-def two_means(rng, count, other, spread):
-    values = np.append(spread * rng.normal(size=count), rng.normal(size=other))[:, None]
-    return single(Estimates(*welch_interval(values, np.arange(count + other) < count))), 0
-
-
-def pearson(rng, words, r):
-    x, y, of = correlated(rng, words, r)
-    a, b = map(correlation.standardised, (x, y))
-    points = correlation.influence(a, b)
-    return correlation.pearson_interval(float(np.mean(a * b)), points, of), r
-
-
 def pearson_less_another(rng, words, r, other):
     *xs, of = correlated(rng, words, r, other)
     x, y, z = map(correlation.standardised, xs)
     points = correlation.influence(x, y) - correlation.influence(x, z)
     least = correlation.LEAST_FOR_A_DIFFERENCE
     return inference.clustered(float(np.mean(x * (y - z))), points, of, least, 2), r - other
-
-
-def spearman(rng, words, r):
-    x, y, _ = correlated(rng, words, r)
-    return correlation.spearman_intervals(x, [y], rng, 200)[0], 6 / math.pi * math.asin(r / 2)
 
 
 def tau(rng, words, r):
@@ -135,38 +109,26 @@ def mean_tau(rng, items, r):
     return kendall.sum_interval(shares, value, items), 2 / math.pi * math.asin(r)
 
 
-def slope(rng, words):
-    error, of = normal(rng, words)
-    x = rng.normal(size=of.max() + 1)[of]
-    fit = regression.ols(x + error, x, of)
-    return Estimate(fit.value[1], fit.low[1], fit.high[1]), 1
-
-
 SETTINGS = {
     share: (("100x2", 0.8, 0.0), ("20x10", 0.95, 0.7), ("unequal", 0.8, 0.7)),
     two_shares: (("100", 0.8, 0.75, 0.0), ("40x5", 0.9, 0.8, 0.7), ("unequal", 0.8, 0.7, 0.7)),
     section: ((5, 0.7), (5, 0.95), (60, 0.9)),
     temperature: (("100x2", 2.0), ("300x3", 0.7), ("unequal", 1.0)),
-    mean: (("5",), ("10x4",), ("unequal",)),
-    two_means: ((3, 8, 4.0), (3, 30, 1.0), (5, 5, 0.3)),
-    pearson: (("30", 0.8), ("20x4", 0.0), ("unequal", 0.5)),
     pearson_less_another: (("50", 0.8, 0.5), ("100x3", 0.9, 0.2), ("300", 0.5, 0.4)),
-    spearman: (("20", 0.5), ("20", 0.9), ("80", 0.7)),
     tau: (("80x3", 0.0), ("30", 0.5), ("unequal", 0.5), ("unequal", 0.8)),
     tau_less_another: (("20", 0.8, 0.5), ("50", 0.8, 0.5), ("unequal", 0.8, 0.5)),
     mean_tau: ((10, 0.3), (20, 0.5), (20, 0.9)),
-    slope: (("10x4",), ("100x2",), ("unequal",)),
 }
 
 
-SLOW = (two_shares, temperature, spearman, tau, tau_less_another, mean_tau, slope)
+SLOW = (two_shares, temperature, tau, tau_less_another, mean_tau)
 
 
 @pytest.mark.parametrize("estimator", SETTINGS, ids=lambda estimator: estimator.__name__)
 def test_intervals_hold_the_truth_in_95_of_100_samples(estimator):
     """At 92 and above. `SAMPLES=1000` draws of slow estimators as many as the table says."""
     samples = int(os.environ.get("SAMPLES", "400")) if estimator in SLOW else 1000
-    samples = samples * 3 // 10 if estimator in (spearman, section) else samples
+    samples = samples * 3 // 10 if estimator is section else samples
     for setting in SETTINGS[estimator]:
         rng = np.random.default_rng(0)
         found = [estimator(rng, *setting) for _ in range(samples)]

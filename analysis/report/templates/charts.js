@@ -13,7 +13,6 @@ async function makeChart(box) {
   if (room < wide) {
     const now = Math.max(1, Math.floor(of * room / wide));
     if (spec.columns) spec.columns = now;
-    if (spec.hconcat) { spec.vconcat = spec.hconcat; delete spec.hconcat; }
     if (part.width > 0) part.width = Math.max(120, part.width - Math.max(0, wide * now / of - room));
   }
   const canvas = document.createElement("div");

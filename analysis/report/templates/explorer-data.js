@@ -46,18 +46,18 @@ const Data = (() => {
     return places;
   }
 
-  // A column as rank, percentile and reward (null where the page has none) by place in the vocabulary,
+  // A column as rank, percentile and reward by place in the vocabulary,
   // NaN where not scored. Rank 1 is the highest. `of` numbers the value of each token; `places` holds the
   // place of each value, then how many tokens have it; `steps` the values in units of the last digit.
   function column(of, places, steps, { scored: n, least, decimals }) {
     const nothing = () => new Float64Array(of.length).fill(NaN), different = places.length / 2;
-    const rank = nothing(), percentile = Float32Array.from(rank), reward = steps && nothing();
+    const rank = nothing(), percentile = Float32Array.from(rank), reward = nothing();
     for (let i = 0; i < of.length; i++) {
       const at = of[i] - 1;
       if (at < 0) continue;
       rank[i] = n + 1 - (places[at] + places[different + at]) / 2;
       percentile[i] = places[at] / (2 * n);
-      if (steps) reward[i] = (least + steps[at]) / 10 ** decimals;
+      reward[i] = (least + steps[at]) / 10 ** decimals;
     }
     return { reward, rank, percentile, decimals };
   }
@@ -138,7 +138,7 @@ const Data = (() => {
   data.scored = (model, prompt) => packed(model, prompt) !== null;
   async function read(about) {
     const numbers = async (blob) => unpackedAs(await unpack(blob), Uint32Array);
-    const places = await numbers(about.places), steps = "rewards" in about ? summed(await numbers(about.rewards)) : null;
+    const places = await numbers(about.places), steps = summed(await numbers(about.rewards));
     summed(places.subarray(0, places.length / 2));
     return column(await numbers(about.values), places, steps, about);
   }

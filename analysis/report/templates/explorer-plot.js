@@ -10,7 +10,7 @@ const Plot = (canvas, view) => {
   let box = null, start = null, cursor = null, hovered = -1; // In pixels of the canvas; start: of a drag.
 
   // --- Where each token stands -------------------------------------------------------------
-  const shows = () => (view.measure() === "reward" || (!view.pair()[1] && meta.whole) ? "reward" : "percentile");
+  const shows = () => (view.measure() === "reward" || !view.pair()[1] ? "reward" : "percentile");
   function ends([model, prompt]) {
     if (shows() === "percentile") return [0, 1];
     const finite = Data.column(model, prompt).reward.filter((x) => x === x);

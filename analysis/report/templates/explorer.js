@@ -158,9 +158,9 @@
   function report(query, { filters, area, exact }) {
     const found = state.rows.length, all = found + filters + area, active = filtered();
     const parts = [], asked = `“${query.trim() || query}”`, total = `${count(found)} of ${count(meta.rows)} tokens${query ? ` match ${asked}` : ""}. `;
-    const lone = query && !exact && $("how").value !== "regex" && meta.whole;
+    const lone = query && !exact && $("how").value !== "regex";
     if (lone) parts.push(`${asked} ${all ? "is part of tokens, but no token by itself" : "is no token of these models, nor part of one"}: `, element("code", "assay score"), " rates any text. ");
-    else if (!all) parts.push(`No token ${meta.whole ? "of these models" : "in this page"} matches ${asked}. `);
+    else if (!all) parts.push(`No token of these models matches ${asked}. `);
     if (lone && !all) parts.push(...suggestions(query, (word) => { $("query").value = word; update(); }));
     if (filters && (query || !found)) parts.push(`The filters hide ${query ? `${count(filters)} that match` : "all"}. `);
     if (area && !found) parts.push("None is in the selected area. ");
@@ -197,7 +197,7 @@
   const HINT = "Point at a word to read it; drag to list an area.";
   function hover(row) {
     const sides = pair().filter(Boolean), at = row >= 0 ? row : state.row;
-    const kinds = sides.length > 1 ? [measure()] : meta.whole ? ["percentile", "reward"] : ["percentile"];
+    const kinds = sides.length > 1 ? [measure()] : ["percentile", "reward"];
     const side = (kind) => ([model, asked], i) =>
       `${sides.length > 1 ? `${"AB"[i]} ` : ""}${shown(at, model, asked, kind)}${kind === "percentile" ? " %" : ""}`;
     const said = kinds.map((kind) => `${kind} ${sides.map(side(kind)).join(", ")}`).join(", ");
@@ -237,7 +237,7 @@
   function detail(row, model, asked) {
     const share = percentile(row, model, asked);
     if (share !== share) return element("span", Data.column(model, asked) ? "no such token" : "–", "how");
-    const more = ["rank", ...(meta.whole ? ["reward"] : [])].map((kind) => `${kind} ${shown(row, model, asked, kind)}`);
+    const more = ["rank", "reward"].map((kind) => `${kind} ${shown(row, model, asked, kind)}`);
     return [Write.bar(share, `${Write.form.percentile(share)} %`), element("small", more.join(", "))];
   }
 
@@ -292,7 +292,7 @@
     if (!("prompt" in wanted) && switched()) wanted.prompt = switched();
     await set(wanted);
     const row = !("token" in wanted) ? -1 : Data.tokens[+wanted.row] === wanted.token ? +wanted.row : Data.tokens.indexOf(wanted.token);
-    if ("token" in wanted && row < 0) $("status").textContent = `${meta.whole ? "No token of these models" : "No token in this page"} is the one linked to.`;
+    if ("token" in wanted && row < 0) $("status").textContent = "No token of these models is the one linked to.";
     restoring = false;
     if (row >= 0) await select(row, false);
     $("query").focus({ preventScroll: true });
@@ -358,7 +358,6 @@
     const shared = several.length && Data.held.includes(models.length) ? [["tokens of every model", "shared"]] : [];
     keep("scope", [...shared, ["all tokens", "all"], ...several]);
     $("scope").parentNode.hidden = !several.length;
-    if (!meta.whole) $("measure").querySelector("[value=reward]").remove();
     filterControls();
     $("query").oninput = () => { $("sort").value = ""; $("rising").checked = false; update(); };
     for (const id of ["how", "sort", "rising"]) $(id).onchange = update;

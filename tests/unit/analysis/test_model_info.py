@@ -34,7 +34,6 @@ CUT = [{"layers": ["a", "b"], "vocab": "v"}, {"layers": ["a", "b", "c"], "vocab"
         ([CUT[0], {"layers": ["a", "x", "c"]}], ["A", "B"], []),
         ([{"decoder_hash": "d"}] * 2, ["", ""], ["decoder"]),
         ([{"decoder_hash": "d"}, {"decoder_hash": "e"}], ["Base", "Base"], ["Base"]),
-        ([{}, {}], ["A", "B"], []),
         ([{"vocab": "v"}], ["A"], []),
     ],
 )

@@ -87,12 +87,6 @@ def add_items(run, **listed):
         runs.add_items(run, "pets", "m-one", prompt, rewards)
 
 
-def add_replies(run, **replies):
-    """Log-probabilities of the list "pets"."""
-    add_items(run, greatest={"cat": 1.0, "dog": 2.0})
-    runs.add_item_logprobs(run, "pets", "lm", "greatest", replies)
-
-
 V1, V2 = schema.vocab_path("v1"), schema.vocab_path("v2")
 FAULTS = {
     "nothing was scored": lambda run: runs.edit_run(run, lambda c: c["results"].clear()),
@@ -111,18 +105,11 @@ FAULTS = {
     "safes .* token ids 1$": lambda run: runs.add_objectives(
         run, "m-two", "greatest", {"safe": [0.0, math.nan, 0.0, 0.0, 0.0, 0.0]}
     ),
-    "logprobs .* token ids 1$": lambda run: runs.add_logprobs(
-        run, "lm", "v2", "greatest", [0.0, -math.inf, 0.0, 0.0, 0.0, 0.0]
-    ),
     "m-one × worst of pets .* rewards .* item ids 0$": lambda run: add_items(
         run, worst={"cat": math.inf}
     ),
     "m-one × worst of pets .* other items .* ids 1$": lambda run: add_items(
         run, greatest={"cat": 1.0, "dog": 2.0}, worst={"cat": 1.0, "Dog": 2.0}
-    ),
-    "logprobs .* item ids 1$": lambda run: add_replies(run, cat=(1, -1.0), dog=(1, -math.inf)),
-    "greatest of pets .* other items than .* at ids 0$": lambda run: add_replies(
-        run, Cat=(1, -1.0), dog=(1, -1.0)
     ),
 }
 
@@ -140,15 +127,12 @@ RESULT, RUN = rf"{ONE}/result\.json: damaged", r"run\.json: damaged"
 STRANGE = {
     rf"{RESULT} .'x' is no Identity": lambda c: result(c).update(identity="x"),
     rf"{RESULT} .*'<b>' is no int": lambda c: result(c)["self_check"].update(candidates="<b>"),
-    rf"{RESULT} .*1 is no str": lambda c: result(c)["identity"].update(objectives=[1]),
     rf"{RESULT} .*lens=1000000000": lambda c: result(c)["identity"].update(lens=10**12),
     rf"{RESULT} .*'parts'|{RESULT} .*'path'": lambda c: result(c).pop("path"),
-    rf"{RESULT} .*unknown key 'run'": lambda c: result(c).update(run="/etc"),
     rf"{RESULT} .*it is of '\.\./x'": lambda c: result(c).update(path="../x"),
     rf"{RESULT} .*part '\.\./\.\./x.parquet'": lambda c: result(c)["parts"].update(
         {"../../x.parquet": {"rows": 1, "sha256": "", "way": 0}}
     ),
-    rf"{RUN} .*\['linear'\] is no str": lambda c: c["models"]["m-one"].update(head=["linear"]),
     r"run\.json: vocab '\.\./\.\./v1'": lambda c: c["models"]["m-one"].update(vocab="../../v1"),
     "prompt 'greatest' with 'What": lambda c: c["prompts"].update(greatest="Else?"),
     "model 'm-one' with 'm-one-hash', not None": lambda c: c["models"].pop("m-one"),

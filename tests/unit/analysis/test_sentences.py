@@ -28,7 +28,6 @@ def test_a_number_beyond_its_limit_is_not_rounded_to_it(value, limit, printed):
     ("value", "kind", "printed"),
     [
         (None, "number", "–"),
-        (math.nan, "fixed", "–"),
         (0.0004, "p", "< .001"),
         (0.4321, "share", "43.2 %"),
         (-6462.5, "count", "−6,462.5"),

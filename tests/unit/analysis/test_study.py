@@ -9,23 +9,9 @@ import pytest
 
 import analysis
 from analysis import CHAPTERS
-from analysis.blocks import rows
 from analysis.report import write_report
-from analysis.study import Analysis, Tables, required, table
+from analysis.study import Tables, required, table
 from engine.errors import AssayError
-
-
-def lengths():
-    """A chapter that reads a table of another."""
-    return Analysis(
-        id="lengths",
-        title="Lengths",
-        lead="",
-        make=lambda study: [
-            table("token_lengths", make=lambda: study.tables["top_bottom", "greatest"])
-        ],
-        parts=(lambda study: rows(study.tables["token_lengths"], [], "token_lengths.csv"),),
-    )
 
 
 def report_of(small_run, folder, settings, chapter):
@@ -86,11 +72,6 @@ def test_a_table_that_no_chapter_makes_and_two_of_one_name_or_file_are_mistakes(
     tables.add(table("a_b", "c", make=pl.DataFrame))
     with pytest.raises(AssayError, match=r"a_b_c\.csv"):
         tables.add(table("a", "b_c", make=pl.DataFrame))
-
-
-def test_a_chapter_cannot_read_a_table_of_a_later_one(small_run, settings):
-    with pytest.raises(LookupError, match="top_bottom"):
-        analysis.compute(analysis.load(small_run), {}, settings, [lengths(), *CHAPTERS])
 
 
 def test_a_prompt_is_called_by_its_words_or_by_its_id_where_that_is_one_of_them(

@@ -1,61 +1,17 @@
 """How alike models rank the shared words: SciPy's numbers, and planted sides that are named."""
 
-import itertools
 import re
 
 import numpy as np
 import polars as pl
 import pytest
-import scipy.stats
 
 from analysis.blocks import pictures
 from analysis.chapters import agreement, model_list, tokens
 from analysis.charts import look
-from analysis.statistics.ranks import rank_biased_overlap, ranking
 from tests.support.studies import cited, told
 
 WORDS = [f"{start}w{i}" for i in range(150) for start in ("", " ")]
-
-
-@pytest.fixture
-def rewards():
-    rng = np.random.default_rng(0)
-    base = rng.normal(size=200).round(1)
-    columns = {f"m{i}": (base + i * rng.normal(size=200).round(1)) for i in range(4)}
-    tokens = pl.Series("token", [f"t{i:03d}" for i in range(200)])
-    return pl.DataFrame([tokens]).with_columns(
-        **{model: pl.Series(x.astype(np.float32)) for model, x in columns.items()}
-    )
-
-
-@pytest.mark.parametrize(
-    ("matrix", "reference"),
-    [
-        (agreement.kendall_matrix, scipy.stats.kendalltau),
-        (agreement.spearman_matrix, scipy.stats.spearmanr),
-    ],
-)
-def test_every_entry_is_scipys_statistic_of_its_two_models(rewards, matrix, reference):
-    table = matrix(rewards)
-    models = rewards.columns[1:]
-    assert table["model"].to_list() == models
-    for a, b in itertools.product(models, models):
-        entry = table.filter(model=a)[b].item()
-        assert entry == pytest.approx(reference(rewards[a], rewards[b]).statistic)
-
-
-def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
-    rankings = [ranking(rewards[model].to_numpy()) for model in rewards.columns[1:]]
-    matrix = agreement.overlaps(rankings, 0.8)
-    for (i, x), (j, y) in itertools.product(enumerate(rankings), repeat=2):
-        assert matrix[i, j] == pytest.approx(rank_biased_overlap(x.positions, y.positions, 0.8))
-
-
-def test_a_map_leaves_out_models_without_an_order(rewards):
-    flat = rewards.with_columns(m0=pl.lit(1.0, dtype=pl.Float32))
-    table = agreement.mds_table(agreement.kendall_matrix(flat), np.random.default_rng(0))
-    assert table["model"].to_list() == ["m1", "m2", "m3"]
-    assert table["stress"].n_unique() == 1
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 import analysis
 from analysis.chapters import calibration as chapter
 from analysis.chapters import pairs as pairs_chapter
-from analysis.measures import pairs
 from analysis.report import facts, first_screen
 from tests.support import runs
 from tests.support.studies import cited, told
@@ -40,17 +39,6 @@ def test_margins_that_are_too_large_or_small_are_told_and_right_ones_are_not(mar
     assert found == sorted([f"{t['s']:.2g}", f"{1 / t['u']:.2g}"], reverse=True)
     assert t["r"] < 1 < t["q"]
     assert study.tables["calibration_bins"].filter(model="r")["n"].to_list() == [40] * 10
-
-
-def test_pairs_of_equal_length_are_within_a_tenth(margins_of):
-    run, margins = margins_of({"s": 1.0}, ("x" * 20, "y" * 18))
-    table = pairs.pairs(pairs.replies(run, "own"), all_rejected=True)
-    (row,) = chapter.calibrated(run, "own", table).to_dicts()
-    assert (row["n_alike"], row["accuracy_alike"]) == (400, np.mean(margins > 0))
-    run = dataclasses.replace(run)
-    short = table.with_columns(characters_rejected=17)
-    (row,) = chapter.calibrated(run, "own", short).to_dicts()
-    assert row["n_alike"] == 0 and np.isnan(row["accuracy_alike"])
 
 
 def test_gaps_below_twice_the_difference_of_the_self_check_are_noise(

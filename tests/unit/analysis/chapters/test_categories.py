@@ -131,33 +131,6 @@ def test_contrasts_are_written_out(tmp_path, study_of, rng):
     assert found == pytest.approx(expected | {"positive minus negative": positive - negative})
 
 
-def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng, write):
-    metals, trees = [f"metal{i}" for i in range(9)], [f"tree{i}" for i in range(9)]
-    lines = [f"{w},metals" for w in metals] + [f"{w},trees" for w in trees]
-    run = runs.write_run(tmp_path / "run", {}, {"m": None}, {})
-    rewards = {w: rng.normal() + 9 for w in metals} | {w: rng.normal() for w in trees}
-    runs.add_items(run, "list", "m", "odd", rewards)
-    study = study_of(run, categories=write("mine.csv", "\n".join(["word,category", *lines])))
-    assert told(categories, study) == []
-    row = study.tables["category_models"].row(0, named=True)
-    assert (row["category"], row["against"]) == ("metals", "trees")
-    assert row["ci_low"] > 0.3
-    assert study.tables["category_models"]["framing"].to_list() == ["unknown"]
-
-
-def test_tokens_are_words_too(make_run, study_of, rng):
-    words = built_in().filter(scale="Big Two")["word"]
-    tokens = [f" {word}" for word in words] + [word.title() for word in words]
-    sides = category_runs.signs([token.strip().lower() for token in tokens])
-    rewards = 3.0 * sides + rng.normal(size=len(tokens))
-    run = make_run({"v": tokens}, {"m": "v"}, {("m", "best"): rewards.tolist()}, size=100)
-    study = study_of(run)
-    assert told(categories, study) == []
-    rows = study.tables["category_models"].filter(category="agency")
-    assert rows["list"].unique().to_list() == ["vocabulary"]
-    assert (rows["ci_low"] > 0).all()
-
-
 def test_language_models_are_put_through_the_same_contrast(tmp_path, study_of, rng):
     run = category_runs.category_run(tmp_path / "run", rng, {"m": 0.0})
     words = list(built_in()["word"])

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-import scipy.stats
 
 import analysis
 from analysis.blocks import pictures
@@ -66,15 +65,6 @@ def test_its_percentile_is_the_mean_over_words(make_run):
     assert math.isnan(groups.groups_table(words)["ci_low"].item())  # of one stem
 
 
-def test_the_interval_of_words_without_relatives_is_students(study):
-    people = lexicons.identity().filter(axis="gender").with_columns(stem="word")
-    words = analysis.group_words(study.run, ["m1"], people)
-    [row] = groups.groups_table(words).filter(group="men", prompt="best").to_dicts()
-    x = words.filter(group="men", prompt="best")["percentile"].to_numpy()
-    expected = scipy.stats.ttest_1samp(x, 0.5).confidence_interval()
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected))
-
-
 def test_the_page_says_of_no_group_where_it_stands_and_draws_each_prompt(study):
     section = groups.ANALYSIS.section(study)
     assert section.findings == []
@@ -88,15 +78,3 @@ def test_the_page_says_of_no_group_where_it_stands_and_draws_each_prompt(study):
     assert [row["value"] for row in shown] == pytest.approx(women.to_list(), rel=1e-4)
     kinds = study.tables["groups"]["kinds"][0]
     assert cited(shown[0]["row"]) == ["0", str(kinds)]
-
-
-def test_models_of_different_vocabularies_have_kinds_of_their_own(make_run, rng):
-    table = vocabulary()
-    lacks = ~table["word"].is_in(["mother", "mothers", *table.filter(group="fruits")["word"]])
-    texts = {"v": table["token"].to_list(), "w": table.filter(lacks)["token"].to_list()}
-    scores = {(m, "best"): rng.normal(size=len(texts[v])) for m, v in (("a", "v"), ("b", "w"))}
-    run = analysis.load(make_run(texts, {"a": "v", "b": "w"}, scores, size=9000))
-    words = analysis.group_words(run, ["a", "b"], lexicons.identity())
-    own = groups.groups_table(words).filter(group="women")
-    assert own["words"][0] - own["words"][1] == 2
-    assert own["kinds"][0] - own["kinds"][1] == 1

@@ -7,9 +7,8 @@ import pytest
 import analysis
 from analysis.blocks import pictures
 from analysis.chapters import items
-from analysis.charts import look
-from analysis.charts.cells import over, shown_items, standings
-from tests.support import charts, runs
+from analysis.charts.cells import over, shown_items
+from tests.support import runs
 from tests.support.studies import cited, texts
 
 ORDER = ["m-two", "m-one"]
@@ -34,21 +33,9 @@ def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, 
     runs.add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
     study = study_of(analysis.load(path, allow_incomplete=True), items)
     why = study.tables.reason("items_questions")
-    assert cited(why) == ["pets"] and study.tables.reason("items_top_bottom") == why
+    assert cited(why) == ["pets"] and study.tables.reason("items_agreement")
     assert study.tables.files == {}
     assert texts(items, study) == [why]
-
-
-def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
-    table = analysis.items_top_bottom(points, 2)
-    part = table.filter(model="m-two").select("end", "rank", "item", "reward").rows()
-    assert part == [
-        ("top", 1, "<b>", 1.5),
-        ("top", 2, "cat", 1.0),
-        ("bottom", 1, "cat", 1.0),
-        ("bottom", 2, "dog", 1.0),
-    ]
-    assert table.filter(model="m-two", prompt="worst").height == 0
 
 
 def test_means_that_differ_by_their_rounding_tie(points):
@@ -63,7 +50,7 @@ def test_items_that_a_model_has_not_scored_and_what_a_search_found_are_left_out(
     tables = study_of(run, items).tables
     assert list(tables.of("items_points")) == [("pets",)]
     assert tables["items_questions"]["list"].unique().to_list() == ["pets"]
-    assert {"items_top_bottom", "items_questions"} <= tables.files.keys()
+    assert "items_questions" in tables.files
     runs.add_items(run, "half", "m-one", "greatest", {"a": 1.0, "b": 2.0, "c": 3.0})
     runs.add_items(run, "half", "m-two", "greatest", {"a": 1.0, "b": 2.0})
     loaded = analysis.load(run)
@@ -86,22 +73,6 @@ def test_a_list_under_many_prompts_is_drawn_by_question(run, study_of, prompts, 
     assert ("items_prompts_pets" in drawn) == together
     assert ("items_standing_pets_greatest" in drawn) == (not together)
     assert ("items_standing_pets_positive_prompts" in drawn) == together
-
-
-def test_colours_are_percentiles_in_the_order_of_the_report(points):
-    scores = analysis.list_scores(points.filter(prompt="greatest"), ORDER, runs.PROMPTS)
-    cells = scores.table(np.array([0])).unpivot(
-        ORDER, index=["item_id", "item"], variable_name="model", value_name="mean_percentile"
-    )
-    names = {"m-one": "One", "m-two": "Two", "m-three": "Three"}
-    chart = standings(cells, "model", names, count=1)
-    spec = look.specification(chart)["spec"]["encoding"]
-    assert spec["x"]["sort"] == ["One", "Two"]
-    assert spec["y"]["sort"] == ["cat", "<b>", "dog"]
-    shown = {(row["column"], row["item"]): row["percentile"] for row in charts.rows(chart)}
-    sixths = {"One": {"cat": 5, "<b>": 1, "dog": 3}, "Two": {"cat": 2, "<b>": 5, "dog": 2}}
-    expected = {(m, item): 100 * n / 6 for m, own in sixths.items() for item, n in own.items()}
-    assert shown == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_long_list_shows_its_ends_and_what_is_disputed_most():

@@ -1,7 +1,5 @@
 """The reward lens on runs whose layers are known: what is planted is found, and nothing else."""
 
-import math
-
 import numpy as np
 import polars as pl
 import pytest
@@ -9,12 +7,9 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import lens
-from analysis.charts import look
-from analysis.charts.lines import lines
 from analysis.measures.lens import by_layer as by_every_layer
-from analysis.measures.lens import milestones
 from analysis.statistics.inference import clustered_share
-from tests.support import charts, runs
+from tests.support import runs
 from tests.support.studies import cited, told
 
 SIZE, LAYERS = 1_500, 8
@@ -116,29 +111,6 @@ def test_intervals_hold_for_all_rankings_together(appearing):
     assert widths[1] / widths[0] == pytest.approx(wide / narrow, rel=0.01)
 
 
-def order_of(model, taus, halves, last=4):
-    """Rows of `lens.csv` of one model, all tokens: τ after each layer, ± half its interval."""
-    rows = [
-        {"layer": layer, "kendall": tau, "ci_low": tau - half, "ci_high": tau + half}
-        for layer, (tau, half) in enumerate(zip(taus, halves, strict=True), 1)
-    ]
-    return pl.DataFrame(rows).with_columns(
-        model=pl.lit(model), prompt=pl.lit("best"), layers=pl.lit(last), of=pl.lit("all tokens")
-    )
-
-
-def test_rankings_that_are_late_are_said_and_no_curve_has_no_interval():
-    """A layer that ranks all tokens alike has no interval; "b" is half way at the last layer."""
-    early = order_of("a", (math.nan, 0.7, 0.8, 1.0), (math.nan, 0.04, 0.02, 0.0))
-    order = pl.concat([early, order_of("b", (0.1, 0.2, 0.3, 1.0), (0.3, 0.3, 0.3, 0.0))])
-    layers = milestones(order, None)
-    (first,) = (finding.text for finding in lens.order_findings(layers))
-    assert cited(first)[-2:] == ["1", "2"]
-    order = order_of("a", (0.1, 0.7, 0.8, 1.0), (math.nan,) * 4)
-    rows = milestones(order, None).select("layer", "layer_low", "layer_high").rows()
-    assert rows == [(2, None, None)]
-
-
 @pytest.mark.parametrize("found", [0, 1, 3, 10])
 def test_shares_of_none_and_of_all_tokens_have_an_interval(found):
     """Wilson's; where tokens come in two forms, all alike, stems are draws, less 1 in the error."""
@@ -180,24 +152,3 @@ def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
     assert cited(study.tables.reason("lens_framing")) == ["best", "worst"]
     drawn = analysis.blocks.pictures(lens.ANALYSIS.section(study).blocks)
     assert [picture.stem for picture in drawn] == ["lens", "lens_ends"]
-
-
-def test_a_chart_says_that_it_leaves_models_out():
-    names = {f"m{i}": f"m{i}" for i in range(14)}
-    rows = pl.DataFrame({"model": list(names) * 2, "layer": [1] * 14 + [2] * 14, "x": 0.5})
-    rows = rows.with_columns(prompt=pl.lit("best"))
-    chart = lines(rows, names, ("after layer", "x"), x="layer", y="x", line="prompt")
-    assert {row["name"] for row in charts.rows(chart)} == set(list(names)[: look.PANELS])
-    assert cited(chart.title.text) == [str(look.PANELS), "14"]
-
-
-def test_the_section_has_a_line_for_each_model_and_prompt(parting):
-    section = lens.ANALYSIS.section(parting)
-    drawn = {p.stem: p.draw() for p in analysis.blocks.pictures(section.blocks)}
-    assert list(drawn) == ["lens", "lens_ends", "lens_framing"]
-    shown = [row for row in charts.rows(drawn["lens"]) if row["prompt"] == "best"]
-    own = parting.tables["lens"].filter(model="a", prompt="best", of="all tokens")
-    found = [row["y"] for row in shown if row["name"] == "a"]
-    np.testing.assert_allclose(found, own["kendall"], rtol=1e-4)
-    pairs = {tuple(cited(row["pair"])) for row in charts.rows(drawn["lens_framing"])}
-    assert pairs == {("best", "worst"), ("greatest", "best")}

@@ -36,17 +36,6 @@ def test_rewards_are_set_against_it_on_strings_of_one_token_in_both(run):
     x, y = [-1.0, -9.0, -0.5, -0.25], [-3.0, -9.0, 5.0, 4.0]
     row = table.row(0, named=True)
     assert row["pearson"] == pytest.approx(scipy.stats.pearsonr(x, y).statistic)
-    assert row["spearman"] == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
-    assert row["kendall"] == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
-
-
-def test_another_form_of_a_prompt_meets_the_rewards_under_its_text(small_run):
-    runs.add_logprobs(small_run, "chat", "v2", "greatest.chat", [-1.0, -9.0, -5.0, -0.5, -0.2, -3])
-    table = analysis.logprobs_rewards(analysis.load(small_run), ["m-one", "m-two"])
-    assert table.select("model", "prompt").rows() == [
-        ("m-one", "greatest.chat"),
-        ("m-two", "greatest.chat"),
-    ]
 
 
 def test_the_log_ratio_is_that_of_the_formula():
@@ -74,7 +63,6 @@ def test_rewards_are_set_against_the_sum_and_the_mean_over_tokens(folder):
     assert [row[key] for key in keys] == ["things", "greatest", "base", "m-one", 4]
     reward, logprob = list(REWARDS.values()), [x for _, x in READ.values()]
     per_token = [x / n for n, x in READ.values()]
-    assert row["pearson"] == pytest.approx(scipy.stats.pearsonr(reward, logprob).statistic)
     assert row["spearman"] == pytest.approx(scipy.stats.spearmanr(reward, logprob).statistic)
     assert row["kendall"] == pytest.approx(scipy.stats.kendalltau(reward, logprob).statistic)
     expected = scipy.stats.spearmanr(reward, per_token).statistic

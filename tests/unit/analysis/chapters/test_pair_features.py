@@ -4,7 +4,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-import analysis
 from analysis.chapters import pair_features as chapter
 from analysis.chapters import pairs as pairs_chapter
 from tests.support import runs
@@ -127,54 +126,13 @@ def test_features_that_differ_alike_are_one_but_length_and_rare_ones_are_left_ou
 def test_a_tie_of_the_model_is_no_preference(rng):
     """Half of the pairs are tied: what is left of a feature is what stands in the table."""
     pairs = judged(rng, written(rng, 400), 0 * TASTE, TASTE)
-    tied = pairs.with_columns(
-        margin=pl.when(pl.int_range(400) % 2 == 0).then("margin").otherwise(0.0)
-    )
-    rest = pairs.filter(pl.int_range(400) % 2 == 0)
-    with_ties, without = (chapter.features("own", part) for part in (tied, rest))
+    half = pl.int_range(400) % 2 == 0
+    tied = pairs.with_columns(margin=pl.when(half).then("margin").otherwise(0.0))
     shares = ["feature", "n", "model_share", "people_share"]
-    named_alike = with_ties.join(without, on="feature").height
-    assert named_alike > 5
-    known = without.select(shares).sort("feature")
-    assert (
-        with_ties.select(shares)
-        .filter(pl.col("feature").is_in(known["feature"].to_list()))
-        .sort("feature")
-        .equals(known)
-    )
+    with_ties, rest = (chapter.features("own", part) for part in (tied, pairs.filter(half)))
+    assert rest.height > 5
+    assert rest.join(with_ties, on=shares, how="anti").is_empty()
     assert chapter.features("own", pairs.with_columns(margin=0.0)).is_empty()
-
-
-@pytest.fixture
-def swept(make_run, rng):
-    """A run of 150 pairs and a sweep; "zeal" stands in rejected replies, "calm" in chosen ones."""
-    tokens = [f" {word}" for word in (*WORDS, "zeal", "calm")]
-    rewards = [*rng.normal(size=len(WORDS)), 9.0, -9.0]
-    run = make_run({"v": tokens}, {"m": "v"}, {("m", "best"): rewards}, size=99)
-    rows = [
-        (f"p{i}", *(" ".join([*rng.choice(WORDS, 4), own]) for own in ("calm", "Zeal")), {})
-        for i in range(150)
-    ]
-    listed = runs.list_of(rows)
-    runs.add_conversations(run, "own", listed, {"m": rng.normal(size=len(listed))})
-    return analysis.load(run)
-
-
-def test_words_that_the_model_likes_and_its_data_does_not_and_the_other_way(swept, study_of):
-    study = study_of(swept, pairs_chapter, chapter)
-    blocks = [b for b in chapter.ANALYSIS.section(study).blocks if b.kind == "rows"]
-    listed = {b.title: [row.get("word") for row in b.rows] for b in blocks}
-    assert [listed[title] for title in chapter._AGAINST] == [["zeal"], ["calm"]]
-    (row,) = study.tables["pair_features_words"].filter(word="zeal").to_dicts()
-    assert (row["n_chosen"], row["n_rejected"], row["reward"]) == (0, 150, 9.0)
-    assert row["ci_high"] < 0 and row["percentile"] == pytest.approx(1 - 0.5 / 18)
-    assert row["behind"] is None  # not swept behind replies
-    effects = pl.DataFrame({"token": [" zeal", "Zeal", " calm"], "effect_sd": [2.0, 1.0, -1.0]})
-    found = chapter.words(swept, "own", study.tables["replies", "own"], {"m": effects})
-    assert dict(found.drop_nulls("behind").select("word", "behind").iter_rows()) == {
-        "calm": -1.0,
-        "zeal": 1.5,
-    }
 
 
 def test_a_taste_is_told_with_its_pairs_and_shares(make_run, study_of):
@@ -185,4 +143,3 @@ def test_a_taste_is_told_with_its_pairs_and_shares(make_run, study_of):
     runs.add_conversations(run, "own", runs.list_of(rows), {"m": rewards.ravel()})
     study = study_of(run, pairs_chapter, chapter)
     assert cited(told(chapter, study)[0])[:5] == ["-", "100", "80", "own", "75"]
-    assert study.tables.reason("pair_features_words") == chapter._NO_WORDS

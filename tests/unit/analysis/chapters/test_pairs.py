@@ -175,35 +175,19 @@ def test_a_row_of_several_replies_is_its_worst_pair_or_each_pair_of_its_chosen_o
     assert pairs.pairs(scored, all_rejected=True)["margin"].to_list() == margins
 
 
-def test_pairs_of_one_prompt_count_as_one_observation(judged):
-    rows = [(f"p{i}", "x", "y", {}) for i in range(12)]
-    margins = [1.0] * 7 + [-1.0] * 5
-    once, often = judged(rows, margins), judged(rows * 9, margins * 9)
-    tables = [pairs.accuracies("own", pairs.pairs(pairs.replies(r, "own"))) for r in (once, often)]
-    ends = [table.select("accuracy", "ci_low", "ci_high").row(0) for table in tables]
-    assert ends[0] == pytest.approx(ends[1], abs=0.02)
-
-
-def test_terminal_and_page_print_the_same_ends_and_two_models_their_difference(
-    make_run, rng, settings, tmp_path, light
-):
-    """The difference is that of right less right, by pairs; its interval is of both together."""
+def test_two_models_on_the_same_pairs_are_counted_pair_by_pair(make_run, rng):
     run = make_run({"v": ["a"]}, {"m": "v", "n": "v"}, {(m, "greatest"): [0.0] for m in "mn"})
     margins = rng.normal(1.2, size=150)
     rewards = {m: np.stack([x, 0 * x], 1).ravel() for m, x in (("m", margins), ("n", margins - 1))}
     rows = runs.list_of([(f"p{i // 3}", "x", "y", {}) for i in range(150)])
     runs.add_conversations(run, "own", rows, rewards)
-    run = analysis.load(run)
-    printed = "\n".join(facts._lines("own", pairs.pairs(pairs.replies(run, "own")), "m"))
-    page = write_report(run, tmp_path / "report", {}, settings, chapters=[chapter.ANALYSIS])
-    found = r"([\d.]+) % \(95 % ([^)]*)\) of the 150 pairs"
-    share, ends = re.search(found, page.read_text(encoding="utf-8")).groups()
-    assert f"m: {share}% of 150 pairs right (95 % {ends})" in printed
-    (row,) = pl.read_csv(tmp_path / "report" / "tables" / "pairs_models.csv").to_dicts()
+    judged = pairs.pairs(pairs.replies(analysis.load(run), "own"))
+    (row,) = pairs.between("own", judged).to_dicts()
     alone = int(((margins > 0) & (margins <= 1)).sum())
     assert (row["only_a"], row["only_b"], row["difference"]) == (alone, 0, alone / 150)
-    ends = bounds(100 * row["ci_low"], 100 * row["ci_high"], 1)
     assert row["alike"] == 1 - alone / 150
+    ends = bounds(100 * row["ci_low"], 100 * row["ci_high"], 1)
+    printed = "\n".join(facts._lines("own", judged, "m"))
     assert f"m less n: +{alone / 150:.1%} of 150 pairs right (95 % {ends})" in printed
 
 
@@ -219,13 +203,6 @@ def test_the_best_model_that_is_surely_not_at_chance_is_named_and_others_are_cou
     (text,) = told(chapter, study_of(run, chapter))
     assert text.startswith("m ")
     assert cited(text)[-4:] == ["99", "own", "2", "3"]
-
-
-def test_of_models_at_chance_nothing_is_told(judged, study_of):
-    rows = [(f"p{i}", "x", "y", {}) for i in range(40)]
-    study = study_of(judged(rows, [1.0, -1.0] * 20), chapter)
-    assert told(chapter, study) == []
-    assert cited(chapter.ANALYSIS.section(study).answer) == ["1"]
 
 
 def test_length_says_how_often_the_longer_reply_is_preferred(judged):

@@ -186,10 +186,3 @@ def test_a_finding_names_the_reply_that_gains_most(turning, study):
     best = int(turning.rewards("a", "greatest")[1].argmax())
     assert f"“w{best}” (a and c)" in finding.text
     assert finding.picture == "policies_vocabulary_greatest"
-
-
-def test_what_float32_adds_to_a_probability_is_cut(make_run):
-    run = make_run({"v": ["x", "y"]}, {"a": "v"}, {("a", "greatest"): [0.0, 1.0]})
-    runs.add_logprobs(run, "lm", "v", "greatest", np.log([0.5, 0.5]) + 1e-6)
-    (replies,) = reference_policy.vocabularies(analysis.load(run), ["a"])
-    assert replies.covered == 1

@@ -110,10 +110,3 @@ def test_a_word_of_several_parts_of_speech_counts_once_for_each(graded, lexicon,
     expected = np.sort(np.append(own["log_frequency"], np.full(own.height, np.log(5.0))))
     found = points.filter(word=lexicon["word"][0])["log_frequency"].sort()
     np.testing.assert_allclose(found, expected)
-
-
-def test_points_of_frequency_lie_in_one_chunk(graded, lexicon):
-    points = analysis.frequency_points(graded, lexicon.select("word", per_million=1.0))
-    # What is filtered from many chunks keeps as much memory as the whole: once a prompt.
-    assert points["prompt"].n_unique() == 2
-    assert points.n_chunks() == 1

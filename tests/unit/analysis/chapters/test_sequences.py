@@ -8,7 +8,7 @@ from analysis import RunError
 from analysis.chapters import sequences
 from analysis.report import write_report
 from engine.runs.result import Certificate
-from tests.support import charts, runs
+from tests.support import runs
 from tests.support.studies import cited, told
 
 
@@ -37,14 +37,6 @@ def test_a_sequence_is_placed_among_the_models_single_tokens(small_run):
     assert unplaced["percentile"].to_list() == [None]
 
 
-def test_traces_hold_the_best_so_far(small_run):
-    runs.add_search(small_run, "m-one", "max", [1.0, 3.0, 2.0])
-    runs.add_search(small_run, "m-one", "min", [1.0, 3.0, -2.0], name="random-seed0")
-    table = analysis.sequence_traces(analysis.load(small_run))
-    assert table.filter(direction="max")["best"].to_list() == [1.0, 3.0, 3.0]
-    assert table.filter(method="random")["best"].to_list() == [1.0, 1.0, -2.0]
-
-
 def test_a_reward_that_is_not_finite_is_refused(small_run):
     runs.add_search(small_run, "m-one", "max", [1.0, math.nan])
     with pytest.raises(RunError, match="steps 1"):
@@ -68,14 +60,6 @@ def test_a_search_in_two_run_folders_counts_once(small_run, tmp_path):
     runs.add_search(copy, "m-one", "max", [1.0, 3.0], identity={"search": {"steps": 2}})
     with pytest.raises(RunError, match="search"):
         analysis.load([small_run, copy])
-
-
-def test_a_course_is_drawn_where_it_changes(small_run, study_of):
-    runs.add_search(small_run, "m-one", "max", [1.0, 3.0, 2.0, 2.5, 3.0])
-    study = study_of(small_run, sequences)
-    shown = charts.rows(sequences.courses(study, study.tables["sequence_traces"]))
-    assert {row["sought"] for row in shown} == {"high"}
-    assert [row["y"] for row in shown if row["method"] == "gcg"] == [1.0, 3.0, 3.0]
 
 
 def test_searches_that_beat_every_token_are_counted(small_run, study_of):

@@ -5,18 +5,15 @@ import json
 import math
 import re
 
-import numpy as np
 import polars as pl
 import pytest
 
 from analysis import CHAPTERS, blocks
 from analysis.chapters import agreement
-from analysis.charts import look, model_map, ranks
-from analysis.charts.estimates import estimates
+from analysis.charts import look
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
-from analysis.charts.violins import violins
-from tests.support import charts, large_runs, runs, slow
+from tests.support import charts, runs, slow
 
 MODEL = "urm-llama-3.1-8b"
 PROMPTS = list(runs.PROMPTS)
@@ -54,22 +51,6 @@ def test_the_figures_of_a_chapter_draw_their_tables(chapter, full):
         draw(partial())
 
 
-def test_an_interval_of_a_slope_is_that_of_the_table(tables, names):
-    ends = {"ci_low": pl.lit(0.7), "ci_high": pl.lit(1.4)}
-    table = tables["frequency_slopes"].head(1).with_columns(slope=pl.lit(1.0), **ends)
-    [row] = charts.rows(estimates(table, names, "slope", value="slope"))
-    assert (row["low"], row["value"], row["high"]) == (0.7, 1.0, 1.4)
-
-
-def test_slopes_that_are_not_defined_leave_a_gap(tables, names):
-    table = tables["sentiment_slopes"].with_columns(
-        slope=pl.when(pl.col("prompt") == "best").then(math.nan).otherwise("slope"),
-        **dict.fromkeys(("stderr", "ci_low", "ci_high"), pl.lit(math.nan)),
-    )
-    chart = estimates(table, names, "slope", value="slope", row="prompt", panel="name")
-    assert "best" not in {row["prompt"] for row in charts.rows(chart)}
-
-
 AWKWARD = [
     *("$x$", "\\", "\x00", "\n", " love", "مرحبا", "中国", "😀", "👩\u200d🔬", "\ufffd", "\ue000"),
     *("\u202eevil", "<script>alert(1)</script>", "", "─" * 80, "क्ष"),
@@ -103,20 +84,6 @@ def test_any_token_can_be_drawn_as_a_bar_from_the_median_or_midway_between_the_e
     assert bars_of(chart) == [("a", 9.0), ("b", 8.75), ("a", -9.0), ("b", -8.75)]
 
 
-def test_violins_have_a_panel_a_model_and_skip_what_was_not_scored(tables, names):
-    densities, quantiles = (
-        tables[name].filter(prompt="best", model=MODEL) for name in ("densities", "quantiles")
-    )
-    labels = {"best": "“b'\"</script>”", "worst": "w"}
-    chart = violins(densities, quantiles, names, labels, "r")
-    draw(chart)
-    rows = charts.rows(chart)
-    assert {row["name"] for row in rows} == {names[MODEL]}
-    assert max(row.get("half", 0) for row in rows) == pytest.approx(0.42, abs=0.01)
-    medians = [row["median"] for row in rows if "median" in row]
-    assert medians == pytest.approx(quantiles["median"].to_list(), rel=1e-4)
-
-
 def test_a_specification_ends_no_script_and_holds_no_number_that_json_lacks():
     frame = pl.DataFrame({"token": ["</script>", "\u2028"], "value": [math.nan, 1 / 3]})
     text = look.text_of({"data": look.data(frame).to_dict()})
@@ -141,32 +108,3 @@ def test_the_heat_map_writes_every_number_and_a_dash_where_none_is_defined():
     chart = heat_map(agreement.kendall_matrix(frame), {"m1": "One", "m2": "Two"}, "τ")
     written = re.findall(r">(−?\d\.\d\d|–)</text>", charts.svg(chart))
     assert written == ["1.00", "0.33", "–", "0.33", "1.00", "–", "–", "–", "–"]
-
-
-@pytest.mark.parametrize("count", [1, 10])
-def test_a_map_has_the_places_of_the_table(count):
-    x, y = np.random.default_rng(0).normal(size=(2, count))
-    slugs = list(large_runs.PAPER)[:count]
-    table = pl.DataFrame({"model": slugs, "x": x, "y": y, "stress": 0.14})
-    bases = [large_runs.PAPER[slug] for slug in slugs]
-    models = pl.DataFrame({"model": slugs, "base": bases, "developer": list("aabbccddee")[:count]})
-    chart = model_map.map_of_models(table, models, {slug: slug[:14] for slug in slugs})
-    draw(chart)
-    shown = charts.rows(chart)
-    assert [row["x"] for row in shown] == pytest.approx(list(x), rel=1e-4)
-    assert [row["y"] for row in shown] == pytest.approx(list(y), rel=1e-4)
-
-
-def test_gaps_show_the_furthest_items_of_each_end(full):
-    table = full.tables["humans_gap"]
-    rows = charts.rows(ranks.dumbbells(table, 3))
-    ordered = table.sort("residual", "item", descending=[True, False])
-    labels = [
-        f"{look.token(item)} ({place})"
-        for item, place in ordered.select("item", "gap_place").rows()
-    ]
-    assert [row["item"] for row in rows] == [*labels[:3], *labels[:-4:-1]]
-    first = ordered.row(0, named=True)
-    numbers = [rows[0][key] for key in ("people", "predicted", "models")]
-    predicted = first["model_rank"] - first["residual"]
-    assert numbers == pytest.approx([first["human_rank"], predicted, first["model_rank"]], rel=1e-4)

@@ -140,15 +140,6 @@ def test_the_worst_violation_comes_first_and_what_holds_last():
     assert sorted_rows["measured"].to_list() == [0.2, -0.62, -0.05, 0.81, 0.95]
 
 
-def test_only_chosen_tokens_are_listed_and_each_as_it_was_among_all(readings):
-    run, noise = _both(readings, "loved")
-    whole = moved_tokens(run, noise, N).drop("rank")
-    few = moved_tokens(run, noise, 3, among=np.array([3, 7, 11, 15])).drop("rank")
-    assert set(few["token_id"]) <= {3, 7, 11, 15} and few.height >= 3
-    assert few.join(whole, on=whole.columns, how="anti", nulls_equal=True).height == 0
-    assert module.noise_floors(run, [])["floor"].to_list() == [None]
-
-
 def test_a_token_of_one_vocabulary_alone_is_left_out(tmp_path, rewards):
     first = _load(tmp_path / "first", rewards)
     highest = [*rewards, 99.0]  # were it counted

@@ -70,14 +70,6 @@ def test_beta_has_the_unit_of_the_reward(two_levels):
     assert row["gain"] == pytest.approx((high - 0.6) / np.sqrt(0.6 * 0.4), rel=1e-6)
 
 
-def test_best_of_four_has_its_bound_reward_and_kl(two_levels):
-    (row,) = policies_of(two_levels).filter(method=BEST_OF_N, n=4).to_dicts()
-    high = 1 - 0.4**4
-    assert row["bound"] == pytest.approx(np.log(4) - 3 / 4)
-    assert row["reward"] == pytest.approx(10 * high)
-    assert row["kl"] == pytest.approx(high * np.log(high / 0.6) + 0.4**4 * np.log(0.4**3))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_line_of_optimal_policies_is_nowhere_below_best_of_n(seed):
     rng = np.random.default_rng(seed)
@@ -117,8 +109,7 @@ def digits():
 
 @pytest.mark.slow
 def test_digits_do_not_depend_on_the_threads_of_blas():
-    first, second = (
-        subprocess.check_output([sys.executable, "-c", _DIGITS], env={**os.environ, _THREADS: n})
-        for n in ("1", "2")
+    alone = {**os.environ, _THREADS: "1"}
+    assert subprocess.check_output([sys.executable, "-c", _DIGITS], env=alone, text=True) == (
+        f"{digits()}\n"
     )
-    assert first == second

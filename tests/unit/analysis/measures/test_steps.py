@@ -88,10 +88,6 @@ def test_a_record_names_the_furthest_move_of_its_step(make):
     assert moved == [None, TOKENS[at[0]].strip(), TOKENS[at[0]].strip()]
 
 
-def test_without_a_planted_word_the_largest_move_is_a_small_one(make):
-    assert make(_drifting()).turns["further"].max() < 0.1
-
-
 def test_since_a_step_nothing_moved(make):
     rewards = _drifting()
     still = {step: rewards[min(step, 300)] for step in rewards}
@@ -124,15 +120,6 @@ def test_tau_is_that_of_scipy_over_the_controls(make, monkeypatch):
     assert training.table["tau_previous"][0] is None is training.table["tau_last"][-1]
 
 
-def test_percentiles_are_shares_of_the_controls(make, monkeypatch):
-    monkeypatch.setattr(steps, "CONTROLS", 50)
-    rewards = _drifting()
-    training = make(rewards)
-    side = rewards[300][training.controls]
-    share = [(side < r).mean() + (side == r).mean() / 2 for r in rewards[300]]
-    np.testing.assert_allclose(training.percentiles[2], share)
-
-
 @pytest.fixture
 def small(monkeypatch):
     """A panel of 60 of the 140 tokens, 20 of them controls."""
@@ -148,20 +135,6 @@ def test_the_panel_has_the_controls_and_the_ends(make, small):
     assert len(chosen) == len(set(chosen)) == 60 and chosen == sorted(chosen)
     order = np.argsort(rewards[100])
     assert {*training.controls, *order[:5], *order[-5:]} <= {*chosen}
-
-
-def test_of_a_common_word_the_panel_has_one_token(make, small, monkeypatch):
-    """The others of its forms leave room for other words."""
-    words = [token.strip() for token in TOKENS]
-    often = pl.DataFrame({"word": words, "per_million": np.linspace(900.0, 1.0, N)})
-    monkeypatch.setattr("analysis.words.lexicons.frequency", lambda path: often)
-    for name, size in {"PANEL": 22, "CONTROLS": 18, "_ENDS": 0, "_COMMON": 4}.items():
-        monkeypatch.setattr(steps, name, size)
-    forms = [*TOKENS[:2], *(token.title() for token in TOKENS[:2])]
-    monkeypatch.setitem(globals(), "TOKENS", [*forms, *TOKENS[4:]])
-    monkeypatch.setattr(steps, "shuffled", lambda scores: np.arange(N)[::-1])
-    chosen = panel(make({100: _drifting()[100]}).steps[0], OPTIONS)
-    assert chosen[:4] == [0, 1, 4, 5] and len(chosen) == 22
 
 
 def test_a_step_over_the_panel_is_compared_on_the_same_controls(make, small):
@@ -267,14 +240,6 @@ def test_kinds_of_words_have_the_median_and_the_quartiles_of_their_tokens(make):
     training = make(_drifting())
     training.__dict__["kinds"] = pl.DataFrame(planted | {"stem": 0 * at})  # a word in many forms
     assert training.series.filter(of="kinds").is_empty()
-
-
-def test_tokens_of_one_text_are_no_line(make):
-    training = make({100: _drifting()[100]})
-    texts = pl.DataFrame({"token": ["\ufffd", "a", "\ufffd"], "effect_sd": [2.0, 1.0, 0.0]})
-    effects = texts.with_columns(ci_low=pl.lit(0.0), ci_high=pl.lit(2.0))
-    training.steps[0].__dict__["appended"] = effects
-    assert training.series.filter(of="behind")["what"].to_list() == ["a"]
 
 
 def test_chapters_make_every_table_and_leave_out_what_is_absent(make):

@@ -137,10 +137,6 @@ def _of_weights(folder, policy=(), identity=(), **record):
     [
         ({}, ""),
         ({"policy": {"bos": "none"}}, "bos=template/none"),
-        (
-            {"policy": {"template_vars": {"principle": "brief"}}},
-            "template_vars={}/{'principle': 'brief'}",
-        ),
         ({"head": "urm-helpfulness"}, "head=urm/urm-helpfulness"),
         ({"identity": {"mode": "text", "pooling": "first_pad"}}, "mode=ids/text, pooling=last/"),
         ({"decoder_hash": "e"}, ""),
@@ -151,19 +147,6 @@ def test_the_settings_that_differ_are_named(tmp_path, changed, start):
     """Two models without such a setting differ in their weights alone, which is no setting."""
     run = two_models(_of_weights(tmp_path / "a"), _of_weights(tmp_path / "b", **changed))
     assert differs_in(run).startswith(start) and bool(differs_in(run)) is bool(start)
-
-
-def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):
-    rewards = _run(tmp_path / "a")
-    forms = {"": [-1.0, -2.0, -3.0], "chat": [-3.0, -2.0, -1.0]}
-    run = _language_model(tmp_path / "b", **forms)
-    forms = two_models(run, run)
-    assert forms.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
-    assert forms.rewards("after", "greatest.chat")[1].tolist() == [-3, -2, -1]
-    with pytest.raises(AssayError, match=r"only --after has 'greatest\.chat'; allowed: --conf"):
-        two_models(rewards, run)
-    chosen = two_models(rewards, run, ["greatest"])
-    assert chosen.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
 
 
 def test_one_prompt_of_two_texts_is_refused(tmp_path):

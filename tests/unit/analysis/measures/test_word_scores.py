@@ -16,13 +16,6 @@ def test_only_spellings_of_every_model_count_and_their_mean_is_the_words(make_ru
     assert found.values.tolist() == [[[-2.0, 6.0]], [[-1.0, 2.0]]]
 
 
-def test_models_without_a_common_spelling_have_no_words(make_run):
-    vocabularies = {"v1": [" love", "x"], "v2": ["Love", "y"]}
-    scores = {("a", "greatest"): [1.0, 3.0], ("b", "greatest"): [5.0, -2.0]}
-    run = analysis.load(make_run(vocabularies, {"a": "v1", "b": "v2"}, scores))
-    assert word_scores.of_vocabulary(run, ["a", "b"], ["love"]).words == []
-
-
 @pytest.fixture
 def listed(small_run):
     """A list of which one word is missing under one prompt, and one model lacks a prompt."""

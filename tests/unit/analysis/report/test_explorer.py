@@ -165,17 +165,19 @@ def test_flags_say_special_and_round_trip(make_run):
     assert flags.tolist() == [explorer.SPECIAL, 0, explorer.FLAGS.index("replacement")]
 
 
-def test_a_score_takes_few_bytes_and_a_tied_one_fewer(make_run):
-    rewards = np.random.default_rng(0).normal(size=50_000).astype(np.float32)
-    tied = np.round(rewards * 8) / 8
-    scores = {("m", "greatest"): rewards, ("m", "best"): tied}
-    vocabulary = {"v": [f"t{i}" for i in range(50_000)]}
-    run = analysis.load(make_run(vocabulary, {"m": "v"}, scores, size=50_000))
-    packed = explorer.pack(run, ["m"], {"m": "M"}, {"m": "#000"}, no_filters)
-    keys, columns = ("values", "places", "rewards"), packed.meta["models"][0]["columns"]
-    free, coarse = (sum(len(packed.blobs[about[key]]) for key in keys) for about in columns)
-    assert free < 50_000 * 3.3
-    assert coarse < 50_000
+def test_of_too_many_scores_the_page_holds_the_first_prompts_that_fit(make_run):
+    scores = {("m", p): [1.0, 2.0, 3.0] for p in runs.PROMPTS}
+    run = analysis.load(make_run({"v": list("abc")}, {"m": "v"}, scores))
+
+    def held(limit, first=()):
+        about = {"m": "M"}, {"m": "#000"}, no_filters
+        packed = explorer.pack(run, ["m"], *about, first, limit)
+        assert len(packed.meta["models"][0]["columns"]) == len(packed.meta["prompts"])
+        return [prompt["id"] for prompt in packed.meta["prompts"]]
+
+    assert held(9) == list(runs.PROMPTS)
+    assert held(8, ["worst", "best", "greatest"]) == ["worst", "best"]
+    assert held(2) == ["greatest"]
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ import pytest
 
 import analysis
 from analysis.blocks import Finding, Picture, rows
-from analysis.chapters import CHAPTERS
-from analysis.report import few_prompts, write_report
+from analysis.report import few_prompts
 from analysis.study import Analysis, table
 from configs.prompts import FOLLOW_UP, PAPER
 from tests.support import runs
@@ -87,14 +86,3 @@ def test_the_prompt_of_a_language_model_goes_with_its_own(run_under, study_of):
     study.tables.add(made)
     kept = few_prompts.limited(study, few_prompts.shown(study))
     assert kept.tables["log"]["prompt"].to_list() == ["best.chat", "own"]
-
-
-def test_a_page_of_few_prompts_says_so(light, run_under, tmp_path, settings):
-    few = dataclasses.replace(settings, page_prompts=2)
-    run = run_under(PAPER, ("m", "n"))
-    page = write_report(run, tmp_path / "report", {}, few, chapters=CHAPTERS[:4])
-    text = " ".join(page.read_text(encoding="utf-8").split())
-    assert "2 of the 3 prompts" in text
-    assert "kendall_tau_best.svg" in text
-    assert "kendall_tau_worst.svg" not in text
-    assert (tmp_path / "report" / "tables" / "kendall_tau_worst.csv").exists()

@@ -1,10 +1,8 @@
 """The first screen: the words at both ends of every model's ranking, under each question."""
 
-import polars as pl
 import pytest
 
 from analysis.report import first_screen
-from analysis.words import lexicons
 from tests.support import runs
 
 STARTS = [f" {a}{b}" for a in "abcde" for b in "fghij"]  # 25 words with a space before
@@ -55,25 +53,6 @@ def test_endings_of_words_are_left_out_where_the_tokenizer_marks_starts(ends):
     assert [word["token"] for word in panel["lowest"]] == STARTS[:10]
     assert panel["highest"][0]["strength"] == 1.0 and panel["highest"][-1]["strength"] == 3 / 12
     assert (panel["least"], panel["most"]) == (-99.0, 99.0) and max(panel["bars"]) == 1.0
-
-
-def test_rare_beginnings_of_words_are_left_out(write, ends, monkeypatch):
-    spelt = pl.DataFrame({"word": [w.strip() for w in STARTS], "per_million": [1.0] * len(STARTS)})
-    monkeypatch.setattr(lexicons, "_spelling", lambda: spelt)
-    tokens = [*STARTS, "missp", " nonex"]
-    lines = [f"\t{w.strip()}\tNoC\t:\t{1 + 9 * (at % 2)}\t9\t.9" for at, w in enumerate(STARTS)]
-    common = write("bnc.txt", "\n".join(lines))
-    panel = ends(tokens, [*range(25), 98, 99], frequency=common)
-    assert [word["token"] for word in panel["highest"]] == STARTS[:14:-1]
-
-
-def test_further_models_than_twelve_are_counted(make_run, study_of):
-    models = dict.fromkeys((f"m-{number:02}" for number in range(14)), "v")
-    scores = {(model, "best"): range(25) for model in models}
-    study = study_of(make_run({"v": STARTS}, models, scores))
-    (question,) = first_screen.questions(study, ["best"])
-    assert [panel["model"] for panel in question["panels"]] == list(models)[:12]
-    assert question["more"] == 2
 
 
 def test_a_vocabulary_without_words_has_no_ends(ends):

@@ -1,11 +1,10 @@
 """The outline of the page: headlines, groups, the chart beside an answer, empty sections."""
 
 import dataclasses
-import re
 
 import pytest
 
-from analysis.blocks import Finding, Folded, Heading, Mark, Marks, Picture, Text, Under
+from analysis.blocks import Finding, Heading, Mark, Marks, Picture, Under
 from analysis.report import outline, page
 from analysis.report.explorer import Packed
 from analysis.study import Analysis, Section
@@ -49,47 +48,13 @@ def test_the_first_finding_of_each_section_in_the_order_of_the_page_at_most_five
     assert [finding.text for _, finding in found] == list("abcde")
 
 
-def test_a_section_lists_its_findings_at_most_six(source):
-    own = [f"F{number}" for number in range(9)]
-    text = source(section("framing", *own), section("tokens", "T & co"), section("empty"))
-    framing, tokens, empty = (
-        text.split(f'<article id="{name}"')[1].split("</article>")[0]
-        for name in ("framing", "tokens", "empty")
-    )
-    assert [sentence in framing for sentence in own] == [True] * 6 + [False] * 3
-    assert "3 more" in framing
-    assert '<p class="answer">T &amp; co</p>' in tokens
-    assert 'class="found"' not in empty
-
-
-def test_a_finding_shows_its_marks_and_links_to_its_own_section(source):
-    assert "<img" not in top(source(section("framing", "τ is small.")))
-    assert "<li" not in top(source(section("framing")))
+def test_a_finding_shows_its_marks_and_a_figure_of_its_own_section(source):
     marks = Marks.some([Mark("m<1>", 0.25, -0.5, 0.75)], "r")
     shown = top(source(dataclasses.replace(section("framing", "τ is <0."), marks=marks)))
-    assert "τ is &lt;0." in shown
-    assert '<a href="#framing">All about framing</a>' in shown
-    assert "m&lt;1&gt;" in shown and "0.25" in shown
+    assert "τ is &lt;0." in shown and "m&lt;1&gt;" in shown
     assert "--low: 0.0; --high: 100.0; --at: 60.0" in shown
     with pytest.raises(ValueError, match="'own_figure'"):
         source(section("framing", "τ is small.", picture="own_figure"), section("own"))
-
-
-def test_sections_without_figure_and_table_are_one_line_of_the_page(source):
-    words = [Heading("Nothing"), Text("Read it so.", "how"), Text("No <list> was scored.", "note")]
-    figure = Picture("framing_figure", "What it shows.", lambda: None)
-    html = source(
-        section("framing", "F", blocks=[Folded("More", [figure])]),
-        section("items", "I", blocks=words),
-        section("humans", blocks=[Folded("More", words)]),
-        section("groups", blocks=words),
-    )
-    assert '<article id="framing"' in html and '<article id="items"' not in html
-    assert 'href="#items"' not in html
-    assert "I" not in [word.strip() for word in top(html).split()]
-    assert 'id="lists"' not in html and html.count("No &lt;list&gt; was scored.") == 1
-    line = html.split('<details class="how absent">')[1].split("</details>")[0]
-    assert re.findall(r'<b id="(\w+)">', line) == ["groups", "items", "humans"]
 
 
 def test_the_chart_beside_an_answer_follows_the_question():

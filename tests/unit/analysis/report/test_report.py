@@ -51,18 +51,6 @@ def test_tokens_survive_the_tables_byte_for_byte(light, make_run, tmp_path, sett
     assert {int(row["m"]): row["token"] for row in rows} == dict(enumerate(tokens))
 
 
-@pytest.mark.parametrize(("second", "shown"), [("b/run", "{}/b/run"), ("b/other", "other")])
-def test_runs_of_one_name_are_told_apart(light, make_run, tmp_path, settings, second, shown):
-    for parent in ("a", "b"):
-        (tmp_path / parent).mkdir()
-    runs = [
-        make_run({"v": ["a", "b"]}, {model: "v"}, {(model, "greatest"): [0.0, 1.0]}, name=name)
-        for model, name in (("one", "a/run"), ("two", second))
-    ]
-    page = page_of(runs, tmp_path, settings)
-    assert shown.format(tmp_path) in page.text
-
-
 def test_the_page_asks_for_nothing_outside_itself_and_every_figure_has_its_own_text(drawn):
     page = Page((drawn / "index.html").read_text(encoding="utf-8"))
     allowed = ("data:", "#", "figures/", "tables/", "cards/", "card.png", "card.md")
@@ -75,27 +63,10 @@ def test_the_page_asks_for_nothing_outside_itself_and_every_figure_has_its_own_t
     assert len(described) == len(set(described))
 
 
-def test_a_line_says_what_a_model_is_markup_as_text(light, small_run, tmp_path, infos, settings):
-    record = {"head": "mlp", "base": {"source": "b/base"}, "source": "a/<i>adapter</i>"}
-    runs.edit_run(small_run, lambda content: content["models"]["m-one"].update(record))
-    runs.edit_run(small_run, lambda c: c["prompts"].update(greatest="<b onclick=x>?"))
-    index = write_report(analysis.load(small_run), tmp_path / "r", infos, settings)
-    page = index.read_text(encoding="utf-8")
-    assert "“<b onclick=x>?”" in Page(page).words
-    assert "<small>linear &lt;b&gt;head&lt;/b&gt;</small>" in page  # m-two, of its metadata
-    own = "mlp head, adapter of b/base, from a/&lt;i&gt;adapter&lt;/i&gt;"
-    assert f"<small>{own}</small>" in page
-
-
-def test_the_page_says_what_was_computed_and_models_come_by_rewardbench_rank(report):
+def test_models_come_by_rewardbench_rank(report):
     first, second = pl.read_csv(report / "tables" / "models.csv").rows()
     assert first == ("m-two", "Two", "Acme", "Gemma 2", 2.0, 7, 6)
     assert second == ("m-one", "m-one", None, None, None, None, 7)
-    source = (report / "index.html").read_text(encoding="utf-8")
-    assert "<i>␣</i><bdi>love</bdi>" in source
-    page = Page(source)
-    assert f"“{runs.PROMPTS['greatest']}”" in page.words
-    assert "Two under “worst”" in page.words
 
 
 def test_one_token_is_enough_for_a_report(light, make_run, tmp_path, settings):
@@ -128,13 +99,12 @@ def test_a_report_replaces_an_older_one_whole(report, small_run, settings):
     assert json.loads((report / "report.json").read_text())["kind"] == "assay-report"
 
 
-@pytest.mark.parametrize("most", [100, 20_000])  # bytes of a file: of a table, of the page
 def test_a_full_disk_is_refused_in_one_line_and_leaves_the_older_report(
-    report, small_run, settings, most
+    report, small_run, settings
 ):
     before = sorted(report.parent.rglob("*")), (report / "index.html").read_bytes()
     run, limit = analysis.load(small_run), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limit[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))  # the page has more
     try:
         with pytest.raises(ReportError, match=r"report: File too large"):
             write_report(run, report, {}, settings)

@@ -2,7 +2,6 @@
 
 import html
 import json
-import re
 
 import numpy as np
 import polars as pl
@@ -106,16 +105,3 @@ def test_a_name_that_is_markup_is_text_and_another_report_in_its_place_has_no_ve
     write_report(run, report, {}, settings, chapters=[])
     assert not (report / "verdict.json").exists()
     assert '<section id="first"' in (report / "index.html").read_text(encoding="utf-8")
-
-
-def test_the_question_of_the_worst_violation_is_chosen_and_words_linked(light, tmp_path, settings):
-    before = np.arange(len(WORDS), dtype=float)
-    scores = {("m", "best"): before, ("m", "worst"): before}
-    runs.write_run(tmp_path / "one", {"v": WORDS}, {"m": "v"}, scores, size=200)
-    scores |= {("m", "worst"): risen(before.copy())}
-    runs.write_run(tmp_path / "two", {"v": WORDS}, {"m": "v"}, scores, size=200)
-    run = two_models(*(analysis.load(tmp_path / name) for name in ("one", "two")))
-    text = write(run, tmp_path / "report", settings).read_text(encoding="utf-8")
-    (chosen,) = re.findall(r'name="question" value="(\w+)" checked', text)
-    assert chosen == "worst"
-    assert f'href="#token={WORDS[0].replace(" ", "%20")}"' in text

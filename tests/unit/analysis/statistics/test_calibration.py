@@ -8,7 +8,6 @@ import scipy.optimize
 import scipy.stats
 
 from analysis.statistics import calibration, inference
-from analysis.statistics.distributions import log_odds
 
 
 @pytest.fixture
@@ -99,26 +98,3 @@ def test_the_sign_test_is_that_of_scipy_and_counts_prompts(rng):
     assert inference.sign_test(x, np.arange(60)) == pytest.approx(expected)
     assert inference.sign_test(np.tile(x, 3), np.tile(np.arange(60), 3)) == pytest.approx(expected)
     assert inference.sign_test(np.zeros(5), np.arange(5)) == 1.0
-
-
-def test_log_odds_are_those_of_monroe_word_by_word():
-    counts, totals, prior = np.array([[30, 10], [0, 7], [900, 800]]), np.array([900, 800]), 500.0
-    found = log_odds(counts, totals, prior)
-    for place, (first, second) in enumerate(counts):
-        alpha, sides, variance = prior * (first + second + 0.5) / 1701, [], 0.0
-        for count, total in ((first, totals[0]), (second, totals[1])):
-            held, others = count + alpha, total + prior - count - alpha
-            sides.append(math.log(held / others))
-            variance += 1 / held + 1 / others
-        error = math.sqrt(variance)
-        value = sides[0] - sides[1]
-        row = [found[key][place] for key in ("log_odds", "ci_low", "ci_high", "z", "p")]
-        ends = (value - 1.96 * error, value + 1.96 * error)
-        p = 2 * scipy.stats.norm.sf(abs(value / error))
-        assert row == pytest.approx([value, *ends, value / error, p])
-
-
-def test_words_of_longer_replies_are_no_more_common_in_them():
-    """As many replies of both sides have the word, however long they are."""
-    found = log_odds(np.array([[250, 250], [500, 500]]), np.array([500, 500]))
-    assert found["log_odds"] == pytest.approx([0.0, 0.0])

@@ -10,7 +10,6 @@ from hypothesis import given
 from analysis.statistics import kendall
 from analysis.statistics.inference import clustered_error
 from analysis.statistics.kendall import Order, contributions, sum_interval, tau_b, tau_b_matrix
-from analysis.statistics.ranks import ranking
 
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
@@ -55,19 +54,6 @@ def test_tau_is_not_defined_for_a_constant_a_nan_or_a_single_value(times):
     assert tau_b(varied, varied) == 1.0
     single = np.array([1.0])
     assert math.isnan(tau_b(single, single)) and np.isnan(tau_b_matrix([single])).all()
-
-
-def test_concordant_and_discordant_pairs_are_counted_where_there_are_ties(rng):
-    x, y = rng.integers(0, 6, size=40), rng.integers(0, 4, size=40)
-    pairs = itertools.combinations(range(40), 2)
-    signs = [np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i, j in pairs]
-    expected = [signs.count(1) / len(signs), signs.count(-1) / len(signs)]
-    found = kendall.concordant_shares(ranking(x), ranking(y), tau_b(x, y))
-    assert found == pytest.approx(expected)
-    assert sum(found) < 0.7  # So tau-b says nothing of such shares by itself.
-
-
-# --- Intervals of Kendall's tau: of two orders of tokens, and of weighted sums over many orders
 
 
 def two_orders(rng, words, spellings, strength):
@@ -134,17 +120,6 @@ def test_the_interval_is_the_jackknifes(rng):
     assert share.sum() == pytest.approx(value, abs=1e-5)
     _, low, high, _ = sum_interval(share, value, 100)
     assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 99) == pytest.approx(error, rel=0.003)
-
-
-def test_the_interval_is_the_jackknifes_where_most_things_tie(rng):
-    x = rng.normal(size=300)
-    x = np.stack([x, x + 0.3 * rng.normal(size=300)]) > 1.2
-    weights = np.array([[[0.0, 0.5], [0.5, 0.0]]])
-    left_out = [scipy.stats.kendalltau(*np.delete(x, i, axis=1)).statistic for i in range(300)]
-    error = math.sqrt(299 / 300 * ((left_out - np.mean(left_out)) ** 2).sum())
-    share = contributions(x.astype(float), weights)[0]
-    _, low, high, _ = sum_interval(share, float(share.sum()), 300)
-    assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 299) == pytest.approx(error, rel=0.05)
 
 
 def test_the_interval_of_a_sample_of_the_things_is_that_of_all(rng):

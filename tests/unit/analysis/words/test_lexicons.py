@@ -70,12 +70,6 @@ def test_wordfreq_is_read_without_its_code(wordfreq):
     assert len(found) == 3
 
 
-def test_a_damaged_word_list_is_refused(wordfreq):
-    wordfreq.write_bytes(gzip.compress(b"\xc1"))
-    with pytest.raises(LexiconError, match="wordfreq"):
-        lexicons.frequency()
-
-
 def test_common_words_are_whole_and_not_rare(write):
     """A piece of longer words, which are more than five times as frequent together, is none."""
     often = {"star": 21, "start": 60, "starts": 40, "sta": 23, "cra": 1, "craft": 3, "crazy": 2.1}
@@ -151,14 +145,6 @@ def test_a_users_terms_are_added_and_win(write):
     text = "word,group,axis,stem\nElbonians,Elbonians,nationality,elbonia\n"
     table = lexicons.identity(write("own.csv", text))
     assert table.filter(word="Elbonians").row(0)[3:] == ("elbonia",)
-
-
-def test_a_users_term_wins_whatever_its_case_and_is_no_placebo(write):
-    people = lexicons.identity(write("own.csv", "word,group,axis\nBLACK,a,b\nAPPLE,a,b\n"))
-    found = matching.match_cased(tokens(" Black", "BLACK"), people)
-    assert found["group"].to_list() == ["a", "a"]
-    left = lexicons.placebo(besides=people)
-    assert "apple" not in left["word"] and "apples" in left["word"]
 
 
 def test_a_term_with_a_capital_needs_it_and_others_do_not():
