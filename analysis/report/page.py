@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import pathlib
+import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -123,6 +124,7 @@ _FILTERS = {
     "capitalize_first": lambda text: text[:1].upper() + text[1:],
     "cell": cell,
     "from_to": from_to,
+    "unbroken": lambda text: re.sub(r"(?<=\d) (?=%)", "\u00a0", text),
     "urlpart": lambda text: urllib.parse.quote(text, safe=""),
 }
 
