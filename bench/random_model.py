@@ -133,9 +133,8 @@ def random_objective(
         config=config,
         checkpoint_hash="",
         template=None,  # nothing is read or written as text
-        conversations=(),
-        prompts=(prompt,),
+        conversation=prompt,
+        prompt=prompt,
         allowed=np.ones(config.vocab_size, bool),
-        unread=None,
         settings=settings,
     )

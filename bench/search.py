@@ -55,7 +55,7 @@ def agreement(
 
     That of the gradient is relative to its largest entry.
     """
-    rng, prompt = np.random.default_rng(0), objective.prompts[0]
+    rng, prompt = np.random.default_rng(0), objective.prompt
     ids = rng.choice(np.flatnonzero(objective.allowed), (32, objective.settings.length))
     rows = [[*prompt.prefix, *row, *prompt.suffix] for row in ids.tolist()]
     theirs = peer.score(torch.from_numpy(ids)).numpy()
@@ -89,7 +89,7 @@ def fastest_batch(peer: peers.TorchGCG, batches: Sequence[int]) -> int:
 
 def sweep_step(scorer: RewardScorer, objective: SearchObjective) -> Callable[[], object]:
     """A step of a sweep, compiled: tokens as the whole reply."""
-    prompt = objective.prompts[0]
+    prompt = objective.prompt
     candidates = token_candidates(prompt, np.arange(scorer.step_size))
     prefix = scorer.prefill(prompt)
 
@@ -103,7 +103,7 @@ def sweep_step(scorer: RewardScorer, objective: SearchObjective) -> Callable[[],
 def torch_flops(objective: SearchObjective) -> float:
     """FLOPs of the peer's step, which computes the last layer at every position."""
     config, length = objective.config, objective.settings.length
-    before, behind = len(objective.prompts[0].prefix), length + len(objective.prompts[0].suffix)
+    before, behind = len(objective.prompt.prefix), length + len(objective.prompt.suffix)
     candidates = objective.settings.candidates * flops.extension(config, behind, before)
     one_hot = 2 * length * config.vocab_size * config.width  # Assay looks the rows up
     return candidates + flops.gradient(config, length, behind, before) + one_hot
@@ -124,7 +124,7 @@ def run(chosen: argparse.Namespace) -> bool:
     folder, checkpoint = embedded_model(chosen.model, chosen.out)
     settings = gcg_settings(chosen.length, chosen.candidates, chosen.topk, "float32")
     prompt, mesh = checkpoint.template.split(PROMPTS[chosen.prompt]), build_mesh()
-    objective = SearchObjective.build(checkpoint, [prompt], vocabulary_of(checkpoint), settings)
+    objective = SearchObjective.build(checkpoint, prompt, vocabulary_of(checkpoint), settings)
     restored = restore([checkpoint], mesh, dtype_named("float32"))
     scorer = RewardScorer.build(*restored, mesh, step_size=chosen.swept)
     peer = peers.TorchGCG(

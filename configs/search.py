@@ -13,7 +13,6 @@ SELECTIONS: dict[str, dict[str, Any]] = {  # Any: settings are of several types
         "method": "paper",
         "steps": 1000,
         "candidates": 512,
-        "target": 30.0,
         "buffer": 256,
         "round_trip": False,
     },

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from engine.scoring.reward_passes import RewardScorer, check_finite, default_dty
 from engine.scoring.rows import RewardRows, ending_rows, mode_of, reply_rows, token_rows
 from engine.search.gcg import run_search, trace_frame
 from engine.search.objective import SearchObjective
-from engine.search.run import certificate
+from engine.search.swaps import certificate
 from engine.settings import SearchSettings, check_integer
 from engine.sweep.setup import vocabulary_of
 from engine.text.chat_template import checked_text, with_reply_start
@@ -258,7 +258,7 @@ class RewardModel:
           prompt: the user's turn.
           direction: `max` for the highest reward, `min` for the lowest.
           **settings: fields of `engine.settings.SearchSettings`, such as `method`, `length`
-            (tokens of the reply), `steps`, `candidates`, `restarts`, `initial`, `ascii_only`,
+            (tokens of the reply), `steps`, `candidates`, `restarts`, `ascii_only`,
             `round_trip` and `seed`; what is left out has its method's default, and the
             default method is `gcg`.
 
@@ -282,8 +282,8 @@ class RewardModel:
           prompt: the user's turn.
           reply: a text, or token ids, such as a search's last `token_ids`.
           direction: `max` for swaps with a higher reward, `min` for a lower one.
-          **settings: as for `search`: `ascii_only`, `specials`, `allow`, `deny`, `round_trip` and
-            `target` decide which swaps are allowed.
+          **settings: as for `search`: `ascii_only`, `specials`, `allow` and `round_trip` decide
+            which swaps are allowed.
 
         Returns:
           The fields of `engine.runs.result.Certificate`.
@@ -291,18 +291,16 @@ class RewardModel:
         Raises:
           AssayError: a reply or a setting that does not fit.
         """
-        for name in ("length", "initial", "fixed"):
-            if name in settings:
-                raise AssayError(f"{name}={settings[name]!r}: every token of the reply is swapped")
-        ids = self._checkpoint.template.reply_ids(reply) if isinstance(reply, str) else reply
-        ids = list(ids) if isinstance(ids, Iterable) else []
-        whole = all(type(i) is int or isinstance(i, np.integer) for i in ids)
-        if not ids or not whole or min(ids) < 0:
+        if "length" in settings:
+            raise AssayError(f"length={settings['length']!r}: every token of the reply is swapped")
+        ids = self._checkpoint.template.reply_ids(reply) if isinstance(reply, str) else [*reply]
+        whole = all(isinstance(i, int | np.integer) for i in ids)
+        if not ids or not whole or not set(ids) <= set(self._checkpoint.token_ids):
             raise AssayError(f"reply={reply!r}; allowed: a text, or ids of tokens; at least one")
         settings |= {"length": len(ids)}
         objective = _objective(self, checked_text(prompt), direction, settings)
-        objective.check(ids, "reply")
-        return dataclasses.asdict(certificate(objective, self._scorer, np.array(ids, np.int32)))
+        found = certificate(objective, self._scorer, np.array(ids, np.int32))
+        return dataclasses.asdict(found)
 
     def explore(
         self, second: "RewardModel | None" = None, *, run: str | None = None, port: int = 0
@@ -383,4 +381,4 @@ def _objective(
     dtype = nnx.merge(scorer.graph, scorer.params).decoder.embedding[...].dtype
     given = SearchSettings.of(**settings, direction=direction, dtype=str(dtype))
     split = model._checkpoint.template.split(prompt)
-    return SearchObjective.build(model._checkpoint, [split], model.vocabulary, given)
+    return SearchObjective.build(model._checkpoint, split, model.vocabulary, given)

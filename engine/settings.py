@@ -247,8 +247,7 @@ class SearchSettings:
     method: str = setting("gcg, paper (Faster-GCG, as in the paper) or random.", "gcg")
     direction: str = setting("Search highest rewards (max), lowest (min), or both.", command="both")
     length: int = setting("Tokens of the reply.", 8)
-    steps: int = setting("Steps at most; each scores `candidates` replies per restart.", 500)
-    flops: float = setting("FLOP budget per direction; 0 = use `steps`.", 0.0)
+    steps: int = setting("Steps; each scores `candidates` replies per restart.", 500)
     candidates: int = setting("Replies scored per step and restart.", 64)
     topk: int = setting("Largest number of tokens proposed per position.", 256)
     restarts: int = setting("Searches per direction, run side by side.", 1)
@@ -258,16 +257,10 @@ class SearchSettings:
         1,
         command=None,
     )
-    target: float = setting("Aim at this reward (min: minus it) and stop there; 0 = none.", 0.0)
     ascii_only: bool = setting("Use only tokens of printable ASCII.", True)
     specials: bool = setting("Also use special tokens.", False)
     allow: tuple[str, ...] = setting("File of the only tokens to use, one a line.", (), command="")
-    deny: tuple[str, ...] = setting("File of tokens not to use, one per line.", (), command="")
-    fixed: tuple[int, ...] = setting("Positions of `initial` to keep, such as 0,2.", (), command="")
-    initial: str = setting("Text to start from; empty: random tokens.", "")
     round_trip: bool = setting("Keep only sequences whose text tokenises back to them.", True)
-    patience: int = setting("Stop after this many steps without a better reward; 0 = never.", 0)
-    threshold: float = setting("Stop at a reward >= this (max), or <= minus this (min).", math.inf)
     every: int = setting("Steps after which the search is saved.", 10, identity=False)
     dtype: str = setting(_DTYPE, command="auto")
     seed: int = setting("Seed of the search.", 0)
@@ -285,25 +278,9 @@ class SearchSettings:
         check_choice("method", self.method, METHODS)
         check_choice("direction", self.direction, (*DIRECTIONS, "both"))
         for name in (field.name for field in dataclasses.fields(self) if field.type is int):
-            check_integer(name, getattr(self, name), 0 if name in ("seed", "patience") else 1)
-        for name in ("flops", "target"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise AssayError(f"{name}={value!r}; allowed: finite numbers >= 0")
-        if math.isnan(self.threshold):
-            raise AssayError("threshold=nan; allowed: numbers, or inf")
-        for name, kind in {"initial": str, "allow": Sequence, "deny": Sequence}.items():
-            if not isinstance(value := getattr(self, name), kind):
-                raise AssayError(f"{name}={value!r}; allowed: {'text' if kind is str else 'texts'}")
-        if not isinstance(self.fixed, Sequence):
-            raise AssayError(f"fixed={self.fixed!r}; allowed: positions, as (0, 2)")
-        for position in self.fixed:
-            if not 0 <= position < self.length:
-                raise AssayError(f"fixed={position}; allowed: positions 0 to {self.length - 1}")
-        if self.fixed and not self.initial:
-            raise AssayError("fixed positions need an initial string to take their tokens from")
-        if len(set(self.fixed)) == self.length:
-            raise AssayError(f"fixed={self.fixed}: every position; leave at least one free")
+            check_integer(name, getattr(self, name), 0 if name == "seed" else 1)
+        if not isinstance(self.allow, Sequence):
+            raise AssayError(f"allow={self.allow!r}; allowed: texts")
 
     @property
     def takes_gradient(self) -> bool:
@@ -315,27 +292,20 @@ class SearchSettings:
         """The directions that are searched."""
         return tuple(DIRECTIONS) if self.direction == "both" else (self.direction,)
 
-    @property
-    def free(self) -> tuple[int, ...]:
-        """Positions that may change, ascending."""
-        return tuple(i for i in range(self.length) if i not in self.fixed)
-
     def of_compiled_step(self) -> "SearchSettings":
         """These settings with every field that no compiled step reads set to a fixed value.
 
         Searches for which the results are equal share one compiled step.
         """
-        read = ("method", "length", "candidates", "topk", "target", "fixed", "every")
+        read = ("method", "length", "candidates", "topk")
         given = {name: getattr(self, name) for name in read}
-        initial = "given" if self.fixed else ""
-        return SearchSettings(direction="max", dtype="float32", initial=initial, **given)
+        return SearchSettings(direction="max", dtype="float32", **given)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchCommandSettings(PromptSettings):
     """What a search's command takes beside `SearchSettings`."""
 
-    joint: bool = setting("Search one reply for all prompts, by its mean reward.", False)
     certify: bool = setting("Also score every swap of one token in the replies found.", False)
     check_memory: bool = setting("Refuse a model that is larger than the free memory.", True)
 
@@ -355,7 +325,6 @@ class ConvertSettings:
         "if the template asks for today's, 26 Jul 2024 (Llama) or the day of conversion (UTC).",
         "",
     )
-    newlines: str = setting("Line ends at the start of the text: keep (the default) or trim.", "")
     head: str = setting("Another convention for the head: urm-helpfulness (as in the paper).", "")
     reward: str = setting(
         "Which output is the reward, if the head has several: a row's number or name, or a "
@@ -371,9 +340,6 @@ class ConvertSettings:
         "What the template reads beside the conversation: <name>=<text>, comma-separated.", ""
     )
     softcap: bool = setting("Gemma 2's attention soft-cap; the paper's library had none.", True)
-    merge_dtype: str = setting(
-        "Precision of an adapter merged into its base: auto (that of the files) or float32.", "auto"
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

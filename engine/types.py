@@ -10,10 +10,10 @@ Axis letters, used in every einsum, shape annotation and parameter's `axes`; eac
     F feed-forward width                            T positions
     G = N / K                                       U positions of a row of several replies
     H head size                                     V vocabulary
-    J prompts of one search                         W columns: rewards, objectives of all models
-    K key/value heads                               X experts of a mixture
-    L layers                                        Y replies of a row of several
-    M models                                        Z mean and log-variance of an objective
+    K key/value heads                               W columns: rewards, objectives of all models
+    L layers                                        X experts of a mixture
+    M models                                        Y replies of a row of several
+                                                    Z mean and log-variance of an objective
 
 In the parameters of an encoder E is the width of its embeddings, S and T are rows of relative and
 of learned positions, and Z are token types.

@@ -22,7 +22,7 @@ def search(given: command.Given) -> command.CommandResult:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     settings, mesh = searching.settings(given.config, models)
-    how = {name: given.config[name] for name in ("joint", "certify", "check_memory")}
+    how = {name: given.config[name] for name in ("certify", "check_memory")}
     with command.run_lock("search", run, wait=given.wait):
         results = search_sequences(models, prompts, run, settings, mesh, **how)
     facts = [dataclasses.asdict(result) for result in results]

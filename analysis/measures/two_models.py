@@ -21,7 +21,7 @@ ADDED = 512  # ids that one of two vocabularies may lack: tokens were added to t
 _MODE, _POOLING = "mode", "pooling"
 _FORM = "form"  # of a language model: whether the prompt was in its chat form
 # Settings, in words.
-_NAMED = ("bos", "date", "newlines", "template_vars", "head", _MODE, _POOLING, _FORM, "dtype")
+_NAMED = ("bos", "date", "template_vars", "head", _MODE, _POOLING, _FORM, "dtype")
 Record = Mapping[str, Any]  # Of a model in a run. Any: JSON of run.json.
 
 

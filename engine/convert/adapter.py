@@ -205,22 +205,14 @@ def config_json(base: Json, folder: Path, pad: int | None) -> Json:
     return hf
 
 
-def open_merged(base: Path, folder: Path, model_type: object, dtype: str = "auto") -> MergedFiles:
+def open_merged(base: Path, folder: Path, model_type: object) -> MergedFiles:
     """The merged model of an adapter and its base.
 
-    Everything of the base but its decoder is left out: the head is the adapter's.
+    Everything of the base but its decoder is left out: the head is the adapter's. `model_type` is
+    the family, of config.json.
 
-    Args:
-      base: folder of the base.
-      folder: of the adapter.
-      model_type: the family, of config.json.
-      dtype: of all tensors: `auto` for those of the files, or `float32`.
-
-    Raises:
-      AssayError: the tensors do not fit the config or the base, or no head is among them.
+    Raises AssayError where the tensors do not fit the config or the base, or no head is among them.
     """
-    if dtype not in ("auto", "float32"):
-        raise AssayError(f"merge_dtype={dtype!r}; allowed: 'auto', 'float32'")
     of_base, adapter = TensorFiles.open(base), _open(folder)
     with prefixed(folder):
         config = read_config(folder, file_names(folder))
@@ -241,9 +233,6 @@ def open_merged(base: Path, folder: Path, model_type: object, dtype: str = "auto
         with malformed(CONFIG):
             deltas = _deltas(config, adapter, matches.values(), decoder | whole, model_type)
     tensors = decoder | whole
-    if dtype == "float32":
-        wide = np.dtype(np.float32)
-        tensors = {key: dataclasses.replace(t, dtype=wide) for key, t in tensors.items()}
     return MergedFiles(folder=folder, tensors=tensors, base=of_base, adapter=adapter, deltas=deltas)
 
 

@@ -134,7 +134,6 @@ def understand(
     reward: str = "",
     template: str = "",
     softcap: bool = True,
-    merge_dtype: str = "auto",
     tensor_bytes: int | None = None,
 ) -> Conversion:
     """All that `convert_model` checks before it reads weights; raises as it does.
@@ -151,8 +150,6 @@ def understand(
       template: the chat template in place of the folder's (`templates.choose`).
       softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
         al. 2025 left it out.
-      merge_dtype: of an adapter merged into its base: `auto`, the element types of their files, or
-        `float32`, which rounds no sum.
       tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
     """
     hf = source.config_json()
@@ -161,7 +158,7 @@ def understand(
         pad = None if hf.get("pad_token_id") is None else integer(hf, "pad_token_id")
     if not softcap and not isinstance(decoder, EncoderConfig):
         decoder = dataclasses.replace(decoder, attention_softcap=None)
-    files = _open(source, hf, merge_dtype)
+    files = _open(source, hf)
     if tensor_bytes not in (None, files.nbytes):
         raise AssayError(
             f"{source.folder}: {files.nbytes:,} bytes of tensors; published: {tensor_bytes:,}"
@@ -213,11 +210,9 @@ def understand(
     )
 
 
-def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
+def _open(source: Source, hf: Json) -> TensorFiles:
     """The tensors of a folder, or of an adapter merged into its base."""
     if source.base is None:
-        if merge_dtype != "auto":
-            raise AssayError(f"merge_dtype={merge_dtype!r}; allowed without an adapter: 'auto'")
         prefix = hf.get("value_head_prefix")
         names = encoder_layouts.encoder_names if is_encoder(hf) else layouts.canonical_names
         return TensorFiles.open(
@@ -228,7 +223,7 @@ def _open(source: Source, hf: Json, merge_dtype: str) -> TensorFiles:
             f"{source.folder}: an adapter of an encoder; allowed: the merged model, by "
             "merge_and_unload and save_pretrained"
         )
-    return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"), merge_dtype)
+    return adapter.open_merged(source.base.folder, source.folder, hf.get("model_type"))
 
 
 def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:

@@ -192,8 +192,7 @@ class RunFolder:
                     return f"{kind[:-1]} {name!r} with {changes(recorded, here)} as in {schema.RUN}"
         names = {"models": result.model, "prompts": result.prompt, "lists": result.items or ""}
         for kind, name in names.items():
-            joint = kind == "prompts" and result.is_search
-            if name and not joint and name not in result.inputs.get(kind, {}):
+            if name and name not in result.inputs.get(kind, {}):
                 return f"its {kind[:-1]} {name!r} is not among its inputs"
         return ""
 
@@ -219,19 +218,16 @@ class RunFolder:
         changed = "other weights" if not difference or "_hash=" in difference else difference
         return f"{changed}; name another run folder, or remove or rename this one"
 
-    def begin(
-        self, path: str, identity: Identity, part_size: int, prompts: Sequence[str] = ()
-    ) -> Result:
+    def begin(self, path: str, identity: Identity, part_size: int) -> Result:
         """The result at a path: new, or to be continued with the parts that it has.
 
-        `prompts` are ids of those that a search scores; by default the one in the path, if any.
         Raises AssayError for one that has parts of another identity.
         """
         identity = from_json(Identity, to_json(identity))  # as it is read back
         new = Result(run=self.run, path=path, identity=identity, inputs={}, part_size=part_size)
         inputs = {
             "models": [new.model],
-            "prompts": list(prompts) or [new.prompt] * bool(new.prompt),
+            "prompts": [new.prompt] * bool(new.prompt),
             "lists": [new.items] * bool(new.items),
         }
         new.inputs = {

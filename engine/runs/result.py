@@ -98,7 +98,7 @@ class SelfCheck:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What the swaps of one token of a reply gave (`engine.search.run.certificate`).
+    """What the swaps of one token of a reply gave (`engine.search.swaps`).
 
     Attributes:
       swaps: other replies that were scored.

@@ -20,11 +20,10 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.models.encoder_config import NetworkConfig
 from engine.models.reward_model import RewardModels
 from engine.programs import compiled_on_all
 from engine.runs.result import SelfCheck
-from engine.runs.schema import LARGEST, MEDIAN, SINGLE, lens_columns, tolerance
+from engine.runs.schema import LARGEST, MEDIAN, lens_columns, tolerance
 from engine.scoring.batches import (
     Bucket,
     pad_rows,
@@ -314,11 +313,6 @@ def self_check(
         dtype=dtype,
         compared=compared,
     )
-
-
-def tolerance_of_one(dtype: str, config: NetworkConfig) -> float:
-    """Largest relative difference of two passes' rewards of a single row."""
-    return tolerance(dtype, SINGLE if config.experts else LARGEST)
 
 
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:

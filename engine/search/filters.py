@@ -19,13 +19,12 @@ _DRAWS = 200  # random sequences that are tried until one round-trips
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filters:
-    """The replies that a search with these settings admits, in whole conversations."""
+    """The replies that a search with these settings admits, in a whole conversation."""
 
     settings: SearchSettings
     template: ChatTemplate
-    conversations: tuple[PromptIds, ...]
+    conversation: PromptIds
     allowed: np.ndarray  # bool [V], tokens that may be used
-    unread: int | None  # the pad token, where the reward is read before it at a reply's end
     known: dict[tuple[int, ...], bool] = dataclasses.field(default_factory=dict)  # round trips
 
     def text(self, ids: Ids) -> str:
@@ -34,49 +33,17 @@ class Filters:
         return text
 
     def round_trips(self, ids: Ids) -> bool:
-        """Whether the text of `ids`, as the reply to each prompt, is tokenised as exactly `ids`."""
+        """Whether the text of `ids`, as the reply, is tokenised as exactly `ids`."""
         key = tuple(map(int, ids))
         if key not in self.known:
-            reply = [self.text(key)]
-            self.known[key] = all(
-                self.template.sequences(p.prompt, reply)[0] == [*p.prefix, *key, *p.suffix]
-                for p in self.conversations
-            )
+            around = self.conversation
+            [whole] = self.template.sequences(around.prompt, [self.text(key)])
+            self.known[key] = whole == [*around.prefix, *key, *around.suffix]
         return self.known[key]
 
     def passes(self, ids: Ids) -> bool:
         """Whether a sequence is admitted as a result."""
         return not self.settings.round_trip or self.round_trips(ids)
-
-    def check(self, ids: Ids, name: str) -> None:
-        """Raises AssayError, which calls it `name`, for a sequence that cannot be searched from."""
-        if self.unread is not None and ids[-1] == self.unread:
-            raise AssayError(
-                f"{name}: its last token {ids[-1]} is the pad token, before which this model's "
-                "reward is read; allowed: a reply that ends in another"
-            )
-        for position in self.settings.free:
-            if not 0 <= ids[position] < len(self.allowed) or not self.allowed[ids[position]]:
-                token = self.text([ids[position]])
-                raise AssayError(
-                    f"{name}: the filters leave out its token {token!r} at position {position}"
-                )
-        if not self.passes(ids):
-            raise AssayError(
-                f"{name}: does not tokenise back to itself in the conversation; allowed: "
-                "round_trip=False"
-            )
-
-    def given(self) -> np.ndarray:
-        """The sequence at which the settings say to begin, checked: int32 [T]."""
-        initial, length = self.settings.initial, self.settings.length
-        ids = np.array(self.template.reply_ids(initial), np.int32)
-        if len(ids) != length:
-            raise AssayError(
-                f"initial={initial!r}: {len(ids)} tokens; allowed: {length}, the length"
-            )
-        self.check(ids, f"initial={initial!r}")
-        return ids
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """A random sequence of allowed tokens that is admitted: int32 [T]."""
@@ -94,7 +61,7 @@ class Filters:
                 return ids
         raise AssayError(
             f"length={length}: none of {2 * _DRAWS} random sequences of the allowed tokens"
-            " tokenises back from its text; give an initial string, or round_trip=False"
+            " tokenises back from its text; allow other tokens, or round_trip=False"
         )
 
 
@@ -106,15 +73,13 @@ def allowed_tokens(
 ) -> np.ndarray:
     """Mask of the tokens that the settings allow, except those in `never`: bool [rows].
 
-    `frame` has `schema.VOCAB_COLUMNS`. Raises AssayError for an `allow` or `deny` that is no token,
-    or if no token is left.
+    `frame` has `schema.VOCAB_COLUMNS`. Raises AssayError for an `allow` that is no token, or if no
+    token is left.
     """
     tokens = frame["token"].to_list()
-    texts, allow, deny = set(tokens), set(settings.allow), set(settings.deny)
-    for name in ("allow", "deny"):
-        for text in getattr(settings, name):
-            if text not in texts:
-                raise AssayError(f"{name}: no token is {text!r}; allowed: texts of single tokens")
+    allow = set(settings.allow)
+    if unknown := sorted(allow - {*tokens}):
+        raise AssayError(f"allow: no token is {unknown[0]!r}; allowed: texts of single tokens")
     left = np.ones(len(tokens), bool)
     if not settings.specials:
         left &= ~frame["is_special"].to_numpy()
@@ -122,10 +87,9 @@ def allowed_tokens(
         left &= np.array([t.isascii() and t.isprintable() and t != "" for t in tokens])
     if allow:
         left &= np.array([t in allow for t in tokens])
-    left &= np.array([t not in deny for t in tokens])
     left &= np.array([i not in never for i in frame["token_id"]])
     if not left.any():
-        raise AssayError("the filters leave no token; relax ascii_only, specials, allow or deny")
+        raise AssayError("the filters leave no token; relax ascii_only, specials or allow")
     allowed = np.zeros(rows, bool)
     allowed[frame["token_id"].to_numpy()] = left
     return allowed
@@ -136,5 +100,5 @@ def with_topk(settings: SearchSettings, allowed: np.ndarray) -> SearchSettings:
 
     It stays large enough for all candidates: those beyond the allowed tokens change nothing.
     """
-    enough = max(int(allowed.sum()), math.ceil(settings.candidates / len(settings.free)))
+    enough = max(int(allowed.sum()), math.ceil(settings.candidates / settings.length))
     return dataclasses.replace(settings, topk=min(settings.topk, enough, len(allowed)))

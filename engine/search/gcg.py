@@ -2,13 +2,12 @@
 
 A attempts (directions × restarts) run at once, each with a sign, key and buffer. Rewards in this
 module are signed: higher is better in both directions. `expand` is the whole step until its
-candidates are scored and ranked; `admit` keeps the best. The loop either runs many steps in one
-dispatch, or checks the texts of the ranked candidates between the two halves.
+candidates are scored and ranked; `admit` keeps the best. Between the two the host checks the texts
+of the ranked candidates.
 """
 
 import dataclasses
 import functools
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,10 +28,10 @@ from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import objective as objectives
 from engine.search import proposals
-from engine.search.objective import BROKEN, SearchObjective, StepInputs, fitness, not_finite
+from engine.search.objective import BROKEN, SearchObjective, StepInputs, not_finite
 from engine.search.proposals import UNKNOWN
 from engine.settings import DIRECTIONS, SearchSettings
-from engine.types import Array, Graph, Params
+from engine.types import Array, Graph, Params, Prefix
 
 # Of a step the candidates, best first, int32 [A, C, T], their rewards, float32 [A, C], and those of
 # the parents, float32 [A]; UNKNOWN if no gradient was taken.
@@ -54,9 +53,8 @@ class State:
 
 
 # Compiled: expand, (params, inputs, state) -> ranked; admit, (state, ranked, accepted [A, C]) ->
-# state; and many, (params, inputs, state, count) -> state, best rewards [every, A], best ids
-# [every, A, T], whose rows from `count` on are not set.
-Programs = tuple[Any, Any, Any]
+# state.
+Programs = tuple[Any, Any]
 
 
 def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Programs:
@@ -76,25 +74,9 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Program
     def keep(state: State, ranked: Ranked, accepted: Array) -> State:
         return admit(state, ranked, accepted, settings)
 
-    def many(
-        params: Params, inputs: StepInputs, state: State, count: Array
-    ) -> tuple[State, Array, Array]:
-        shape = (settings.every, *state.best.shape)
-
-        def one_step(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
-            state, rewards, ids = carry
-            ranked = step(params, inputs, state)
-            state = keep(state, ranked, jnp.ones(ranked[1].shape, bool))
-            return state, rewards.at[i].set(state.best_rewards), ids.at[i].set(state.best)
-
-        traced = jnp.zeros(shape[:2]), jnp.zeros(shape, jnp.int32)
-        return jax.lax.fori_loop(0, count, one_step, (state, *traced))
-
     place = meshes.sharding(mesh, "")
-    first, second, whole = (
-        jax.jit(function, out_shardings=place) for function in (step, keep, many)
-    )
-    return compiled_on_all(first), compiled_on_all(second), compiled_on_all(whole)
+    first, second = (jax.jit(function, out_shardings=place) for function in (step, keep))
+    return compiled_on_all(first), compiled_on_all(second)
 
 
 # Any: the model, of a type that depends on its head.
@@ -120,26 +102,26 @@ def expand(
     with jax.named_scope("score"):
         scored = score(ids, proposals.first_changes(settings))
         if count := proposals.merged_count(settings):
-            merged = proposals.merge(parents, ids, fitness(scored, settings.target), count)
+            merged = proposals.merge(parents, ids, scored, count)
             with jax.named_scope("merged"):
                 more = score(merged, proposals.whole_replies(settings))
             ids, scored = proposals.with_merged(ids, scored, merged, more)
-    order = jnp.argsort(-fitness(scored, settings.target), axis=1)
+    order = jnp.argsort(-scored, axis=1)
     ids = jnp.take_along_axis(ids, order[..., None], axis=1)
     return ids, jnp.take_along_axis(scored, order, axis=1), jnp.asarray(rewards)
 
 
 def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepInputs:
-    """The prompts' keys and values, side by side on the mesh, and the search's arrays."""
-    lengths = [len(p.prefix) for p in objective.prompts]
-    room = [max(lengths) - n + objective.settings.length for n in lengths]
-    prefixes = [scorer.prefill(p, r) for p, r in zip(objective.prompts, room, strict=True)]
-    integers = (np.array(n, np.int32) for n in (lengths, objective.suffix))
+    """The prompt's keys and values on the mesh, and the search's arrays."""
+    prefix = scorer.prefill(objective.prompt, objective.settings.length)
+    assert isinstance(prefix, Prefix)  # of a decoder
+    numbers = len(objective.prompt.prefix), objective.suffix
+    integers = (np.array(n, np.int32) for n in numbers)
     host = (*integers, objective.allowed, objective.signs)
-    lengths, suffix, allowed, signs = meshes.put(scorer.mesh, host, "")
+    length, suffix, allowed, signs = meshes.put(scorer.mesh, host, "")
     return StepInputs(
-        prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
-        lengths=lengths,
+        prefix=prefix,
+        length=length,
         suffix=suffix,
         allowed=allowed,
         signs=signs,
@@ -150,28 +132,17 @@ def step_flops(objective: SearchObjective) -> float:
     """FLOPs of one step of one attempt.
 
     Of each candidate, positions from its first change on are computed. Appending the parent to the
-    prefix counts on accelerators too, where the gradient's pass gives it (about 1 % of a step), so
-    that a budget of operations gives the same search everywhere.
+    prefix counts on accelerators too, where the gradient's pass gives it (about 1 % of a step).
     """
     config, settings, suffix = objective.config, objective.settings, len(objective.suffix)
-    length, total = settings.length, 0.0
+    length, before = settings.length, len(objective.prompt.prefix)
     starts = Counter((*proposals.first_changes(settings), *proposals.whole_replies(settings)))
-    for before in (len(prompt.prefix) for prompt in objective.prompts):
-        total += flops.extension(config, length, before)
-        for start, count in starts.items():
-            total += count * flops.response(config, length - start + suffix, before + start)
-        if settings.takes_gradient:
-            total += flops.gradient(config, length, length + suffix, before)
+    total = flops.extension(config, length, before)
+    for start, count in starts.items():
+        total += count * flops.response(config, length - start + suffix, before + start)
+    if settings.takes_gradient:
+        total += flops.gradient(config, length, length + suffix, before)
     return total
-
-
-def planned_steps(objective: SearchObjective) -> int:
-    """Steps of a search that nothing ends early: `steps`, or fewer if `flops` allow fewer."""
-    settings = objective.settings
-    if not settings.flops:
-        return settings.steps
-    affordable = int(settings.flops / settings.restarts // step_flops(objective))
-    return min(settings.steps, max(1, affordable))
 
 
 def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
@@ -208,10 +179,9 @@ def admit(
     rewards = state.buffer_rewards.at[:, 0].set(known)
     admitted = jnp.where(accepted, scored, UNKNOWN)
     keep = keep_latest if settings.takes_gradient else keep_elite
-    of_attempt = jax.vmap(functools.partial(keep, target=settings.target))
-    buffer, rewards = of_attempt(state.buffer, rewards, ids, admitted)
+    buffer, rewards = jax.vmap(keep)(state.buffer, rewards, ids, admitted)
     # The first sequence of a buffer is its best, or the one that was added in this step.
-    better = fitness(rewards[:, 0], settings.target) > fitness(best_rewards, settings.target)
+    better = rewards[:, 0] > best_rewards
     return State(
         keys=state.keys,
         step=state.step + 1,
@@ -227,20 +197,18 @@ def keep_elite(
     rewards: Float[Array, "B"],
     ids: Int[Array, "C T"],
     admitted: Float[Array, "C"],
-    *,
-    target: float,
 ) -> tuple[Int[Array, "B T"], Float[Array, "B"]]:
     """Keeps the best distinct sequences of buffer and candidates; of equals the older ones."""
     size = len(rewards)
-    _, top = jax.lax.top_k(fitness(admitted, target), min(size, len(admitted)))
+    _, top = jax.lax.top_k(admitted, min(size, len(admitted)))
     pool = jnp.concatenate([buffer, ids[top]])
     pooled = jnp.concatenate([rewards, admitted[top]])
     repeated = jnp.tril((pool[:, None] == pool).all(-1), -1)
     # An entry counts as a repetition only if the earlier entry was scored.
     repeated = (repeated & jnp.isfinite(pooled)).any(1)
     pooled = jnp.where(repeated, UNKNOWN, pooled)
-    _, order = jax.lax.top_k(fitness(pooled, target), size)
-    return pool[order], pooled[order]
+    pooled, order = jax.lax.top_k(pooled, size)
+    return pool[order], pooled
 
 
 def keep_latest(
@@ -248,8 +216,6 @@ def keep_latest(
     rewards: Float[Array, "B"],
     ids: Int[Array, "C T"],
     admitted: Float[Array, "C"],
-    *,
-    target: float,
 ) -> tuple[Int[Array, "B T"], Float[Array, "B"]]:
     """Puts the best candidate that is not in the buffer in front; the oldest entry is dropped.
 
@@ -257,7 +223,7 @@ def keep_latest(
     """
     visited = (ids[:, None] == buffer).all(-1).any(1)
     admitted = jnp.where(visited, UNKNOWN, admitted)
-    top = jnp.argmax(fitness(admitted, target))
+    top = jnp.argmax(admitted)
     moved = jnp.concatenate([ids[top][None], buffer[:-1]])
     movable = admitted[top] > UNKNOWN
     return (
@@ -287,36 +253,15 @@ class Trace:
         best = np.argmax(rewards, axis=1)
         return rewards[steps, best], self.ids[:, attempts][steps, best]
 
-    def ended(self, settings: SearchSettings) -> bool:
-        """Whether all steps are done, or every direction has reached an end."""
-        bests = [self.best(d, settings)[0] for d in range(len(settings.directions))]
-        ends = [len(best) and end_step(best, settings) for best in bests]
-        return len(self.flops) >= settings.steps or all(ends)
-
-
-def end_step(best: np.ndarray, settings: SearchSettings) -> int | None:
-    """The number of steps after which threshold, target or patience ends a direction.
-
-    `best` are signed rewards of its best sequence after each step [N]; -inf: none yet. None: it
-    goes on, as a direction without a sequence does.
-    """
-    reached = np.isfinite(best) & (best >= min(settings.threshold, settings.target or math.inf))
-    ends = [int(np.argmax(reached)) + 1] if reached.any() else []
-    if settings.patience:
-        risen = np.flatnonzero(np.append(np.isfinite(best[0]), best[1:] > best[:-1]))
-        still = np.diff(np.append(risen, len(best))) > settings.patience
-        ends += (risen[still] + settings.patience + 1).tolist()
-    return min(ends, default=None)
-
 
 def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.DataFrame:
-    """The best sequence after each step of one direction, from its first sequence to its end.
+    """The best sequence after each step of one direction, from the first that was found.
 
     Rewards are not signed.
     """
     settings = objective.settings
     rewards, ids = trace.best(settings.directions.index(direction), settings)
-    rows = np.flatnonzero(np.isfinite(rewards[: end_step(rewards, settings)]))
+    rows = np.flatnonzero(np.isfinite(rewards))
     distinct, place = np.unique(ids[rows], axis=0, return_inverse=True)
     texts = [(objective.text(row), objective.round_trips(row)) for row in distinct]
     columns = {
@@ -348,7 +293,7 @@ def run_search(
       scorer: the model.
       saved: what `save` was last called with.
       save: called during the search with the trace and what else the next step depends on.
-      progress: called after each dispatch with the number of steps done and the trace so far.
+      progress: called every few steps with the number of steps done and the trace so far.
 
     Returns:
       The trace, and the number of candidates per direction that were rejected because their text
@@ -369,12 +314,9 @@ def run_search(
         trace, arrays = saved
         driver.restore(arrays)
     safe = len(trace.flops)
-    while not trace.ended(settings):
+    while len(trace.flops) < settings.steps:
         spent = trace.flops[-1] if len(trace.flops) else 0.0
-        budget = settings.flops / settings.restarts - spent if settings.flops else math.inf
-        count = int(min(settings.steps - len(trace.flops), settings.every, budget / cost))
-        if count < 1:
-            break
+        count = min(settings.steps - len(trace.flops), settings.every)
         rewards, ids = driver.advance(count)
         trace = Trace(
             rewards=np.concatenate([trace.rewards, rewards]),
@@ -392,7 +334,7 @@ def run_search(
     if not all(len(best) and np.isfinite(best[-1]) for best in bests):
         raise NothingFound(
             f"method={settings.method!r} ended before it found a sequence of {settings.length} "
-            "tokens; allow it more steps or flops, or round_trip=False"
+            "tokens; allow it more steps, or round_trip=False"
         )
     rejected = driver.rejected.reshape(-1, settings.restarts).sum(axis=1).tolist()
     return trace, dict(zip(settings.directions, rejected, strict=True))
@@ -406,27 +348,22 @@ class StepDriver:
         self.rejected = np.zeros(len(objective.signs), np.int64)  # of each attempt, for their text
         self._scorer = scorer
         steps = build_step(scorer.graph, scorer.mesh, objective.settings)
-        self._expand, self._admit, self._many = steps
+        self._expand, self._admit = steps
         self._inputs = build_step_inputs(objective, scorer)
         keys = np.stack([_stream_key(*stream) for stream in objective.streams()])
         state = start(keys, objective.initial(), objective.settings.buffer)
         self._state = meshes.put(scorer.mesh, state, "")
 
     def advance(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Takes `count` steps, at most `settings.every`.
+        """Takes `count` steps.
 
         Returns:
           After each of them the best signed reward so far of each attempt, float32 [count, A], and
           its sequence, int32 [count, A, T].
         """
-        if self._objective.settings.round_trip:
-            rows = [self._step_by_halves() for _ in range(count)]
-            rewards, ids = (np.stack(column) for column in zip(*rows, strict=True))
-            return rewards, ids
-        now = self._scorer.params, self._inputs, self._state
-        self._state, rewards, ids = self._many(*now, np.int32(count))
-        rewards, ids = fetch((rewards, ids))
-        return rewards[:count], ids[:count]
+        rows = [self._step() for _ in range(count)]
+        rewards, ids = (np.stack(column) for column in zip(*rows, strict=True))
+        return rewards, ids
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything on which the next step depends."""
@@ -438,7 +375,7 @@ class StepDriver:
         state = State(**{name: a for name, a in arrays.items() if name != "rejected"})
         self._state = meshes.put(self._scorer.mesh, state, "")
 
-    def _step_by_halves(self) -> tuple[np.ndarray, np.ndarray]:
+    def _step(self) -> tuple[np.ndarray, np.ndarray]:
         """One step, with round trips between its halves; returns best rewards [A], ids [A, T]."""
         ranked = self._expand(self._scorer.params, self._inputs, self._state)
         kept = self._state.buffer, self._state.buffer_rewards
@@ -463,13 +400,11 @@ class StepDriver:
         latest = settings.takes_gradient  # keeps one candidate, even if it is worse
         passes = np.zeros(signed.shape, bool)
         for a, rewards in enumerate(signed):
-            fitnesses = np.asarray(fitness(rewards, settings.target))
-            in_buffer = np.asarray(fitness(known[a], settings.target))
-            worst = -np.inf if latest else in_buffer.min()
+            worst = -np.inf if latest else known[a].min()
             admitted = 0
             for c, ids in enumerate(candidates[a]):
                 enough = admitted >= (1 if latest else settings.buffer)
-                if enough or not fitnesses[c] > worst:
+                if enough or not rewards[c] > worst:
                     break
                 if (ids == buffer[a]).all(-1).any():
                     passes[a, c] = True  # already in the buffer: nothing to check

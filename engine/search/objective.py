@@ -1,4 +1,4 @@
-"""What a search maximises: a model's mean reward under prompts, with its slopes; higher is better.
+"""What a search maximises: a model's reward under a prompt, with its slopes; higher is better.
 
 A attempts run at once. Rewards are signed: higher is better in both directions.
 
@@ -39,54 +39,53 @@ BROKEN = np.inf  # replaces a reward that is not finite; the host then stops the
 class SearchObjective(Filters):
     """What a search of one model maximises, without the weights and its progress.
 
-    `prompts` end where the reward is read (`Pooling.suffix`); `conversations` are whole.
+    `prompt` ends where the reward is read (`Pooling.suffix`); `conversation` is whole.
     A attempts run side by side: `settings.restarts` for each direction. The objective of an attempt
-    is its sign times the mean reward over the prompts.
+    is its sign times the reward.
     """
 
     config: DecoderConfig
     checkpoint_hash: str
-    prompts: tuple[PromptIds, ...]
+    prompt: PromptIds
     pooling: Pooling = LAST
 
     @classmethod
     def build(
         cls,
         checkpoint: Checkpoint,
-        prompts: Sequence[PromptIds],
+        conversation: PromptIds,
         vocabulary: pl.DataFrame,
         settings: SearchSettings,
     ) -> "SearchObjective":
-        """The objective of one search: the mean of a model's rewards under the prompts.
+        """The objective of one search: a model's reward under a prompt.
 
         `vocabulary` has `schema.VOCAB_COLUMNS`.
 
         Raises:
-          AssayError: reply, prompts and filters do not fit each other or the model.
+          AssayError: reply, prompt and filters do not fit each other or the model.
         """
         checkpoint.expect_decoder("search")
         config = cast(DecoderConfig, checkpoint.card.decoder)
-        _check_prompts(prompts, settings.length, config)
+        around = *conversation.prefix, *conversation.suffix
+        check_fits(len(around) + settings.length, max(around), config)
         pooling = pooling_of(checkpoint, AUTO)
-        read = [dataclasses.replace(p, suffix=pooling.suffix(p.suffix)) for p in prompts]
-        unread = None if read[0].suffix else pooling.pad  # a reply cannot end with it
+        read = dataclasses.replace(conversation, suffix=pooling.suffix(conversation.suffix))
+        unread = None if read.suffix else pooling.pad  # a reply cannot end with it
         allowed = allowed_tokens(vocabulary, config.vocab_size, settings, {unread})
         objective = cls(
             config=config,
             checkpoint_hash=checkpoint.card.checkpoint_hash,
             template=checkpoint.template,
-            conversations=tuple(prompts),
-            prompts=tuple(read),
+            conversation=conversation,
+            prompt=read,
             allowed=allowed,
-            unread=unread,
             settings=with_topk(settings, allowed),
             pooling=pooling,
         )
-        most = objective.allowed.sum() * len(settings.free)
+        most = objective.allowed.sum() * settings.length
         if settings.method == "paper" and settings.candidates > most:
             raise AssayError(
-                f"candidates={settings.candidates}; allowed: at most tokens × free positions = "
-                f"{most}"
+                f"candidates={settings.candidates}; allowed: at most tokens × positions = {most}"
             )
         objective.initial()
         return objective
@@ -99,8 +98,8 @@ class SearchObjective(Filters):
 
     @property
     def suffix(self) -> tuple[int, ...]:
-        """Token ids behind the reply; the same for all prompts."""
-        return self.prompts[0].suffix
+        """Token ids behind the reply."""
+        return self.prompt.suffix
 
     def streams(self) -> list[tuple[int, int, int]]:
         """Seeds of each attempt: (seed, direction, restart), whatever else is searched beside."""
@@ -109,8 +108,6 @@ class SearchObjective(Filters):
 
     def initial(self) -> np.ndarray:
         """The first sequence of each attempt: int32 [A, T]."""
-        if self.settings.initial:
-            return np.tile(self.given(), (len(self.signs), 1))
         return np.stack([self.draw(np.random.default_rng(s)) for s in self.streams()])
 
     def narrowed(self, direction: str) -> "SearchObjective":
@@ -125,36 +122,13 @@ def not_finite(ids: Ids) -> AssayError:
     return AssayError(f"the reward is not finite for the sequence of token ids {listed}")
 
 
-def _check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderConfig) -> None:
-    """Raises AssayError for prompts that are too long or whose replies are closed differently."""
-    for prompt in prompts:
-        positions = len(prompt.prefix) + length + len(prompt.suffix)
-        check_fits(positions, max((*prompt.prefix, *prompt.suffix)), config)
-        if prompt.suffix != prompts[0].suffix:
-            raise AssayError(
-                f"prompts {prompts[0].prompt!r} and {prompt.prompt!r}: the template closes their "
-                "replies differently; search them separately"
-            )
-
-
-# Any: an array of numpy or JAX, of any shape.
-def fitness(rewards: Any, target: float) -> Any:
-    """What a search maximises: signed rewards, or their negative squared distance to a target.
-
-    `BROKEN` stays the highest value, so that the host sees it first.
-    """
-    if not target:
-        return rewards
-    return jnp.where(rewards == BROKEN, BROKEN, -((rewards - target) ** 2))
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepInputs:
-    """The inputs of a step that stay the same: J prompts, whose rewards are averaged."""
+    """The inputs of a step that stay the same."""
 
-    prefix: Prefix  # leaves have a leading J and room for T more positions
-    lengths: Array  # int32 [J], positions of each prefix
+    prefix: Prefix  # with room for T more positions
+    length: Array  # int32 [], positions of the prefix
     suffix: Array  # int32 [S], token ids behind the reply
     allowed: Array  # bool [V], tokens that may be used
     signs: Array  # float32 [A], 1 maximises the reward, -1 minimises it
@@ -173,7 +147,7 @@ def slopes_of(
     with respect to the one-hot rows, and a row is looked up instead of multiplied.
 
     Returns:
-      Signed rewards, the gradient of `fitness` of them, and what `keys_values_of` returns.
+      Signed rewards, their gradient, and what `keys_values_of` returns.
     """
     on_cpu = model.decoder.platform == "cpu"
 
@@ -186,13 +160,10 @@ def slopes_of(
         def keep_row(_: Array, written: Row) -> Row:
             return written
 
-        def of_prompt(prefix: Prefix, length: Array) -> tuple[Array, Kept]:
-            places = behind(length[None], row.shape[1])
-            rewards, written = model.respond_embedded(prefix, row, places, last, keep_row)
-            return rewards[0, 0, 0], jax.tree.map(lambda a: a[:, 0, : len(x)], written)
-
-        rewards, written = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
-        return fitness(sign * rewards.mean(), settings.target), (rewards.mean(), written)
+        places = behind(inputs.length[None], row.shape[1])
+        rewards, written = model.respond_embedded(inputs.prefix, row, places, last, keep_row)
+        written = jax.tree.map(lambda a: a[:, 0, : len(x)], written)
+        return sign * rewards[0, 0, 0], (rewards[0, 0, 0], written)
 
     def of_attempt(
         model: RewardModels, inputs: StepInputs, attempt: tuple[Array, Array]
@@ -214,16 +185,14 @@ def slopes_of(
 def keys_values_of(
     model: RewardModels, inputs: StepInputs, parents: Int[Array, "A T"], mesh: Mesh
 ) -> Kept:
-    """Keys and values of the parents behind each prompt, leaves [A, J, L, T, K, H]."""
+    """Keys and values of the parents behind the prompt, leaves [A, L, T, K, H]."""
 
     def of_attempt(model: RewardModels, inputs: StepInputs, parent: Int[Array, "T"]) -> Kept:
-        def of_prompt(prefix: Prefix, length: Array) -> Kept:
-            written = model.extend(prefix, parent, length).key_values
-            return jax.tree.map(
-                lambda p: jax.lax.dynamic_slice_in_dim(p, length, len(parent), axis=1), written
-            )
-
-        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
+        written = model.extend(inputs.prefix, parent, inputs.length).key_values
+        of_parent: Kept = jax.tree.map(
+            lambda p: jax.lax.dynamic_slice_in_dim(p, inputs.length, len(parent), axis=1), written
+        )
+        return of_parent
 
     kept: Kept = _by_attempt(of_attempt, model, inputs, parents, mesh)
     return kept
@@ -262,27 +231,20 @@ def score_candidates(
         shared: tuple[Params, StepInputs, Kept], block: tuple[Array, ...]
     ) -> Float[Array, "B Y"]:
         (params, inputs, written), (attempt, row, place, first, reply, read) = shared, block
-        model = nnx.merge(graph, params)
-
-        def of_prompt(prefix: Prefix, length: Array, kept: Kept) -> Float[Array, "B Y"]:
-            with_parent = jax.tree.map(
-                lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, axis=1),
-                prefix.key_values,
-                kept,
-            )
-            prefix = Prefix(key_values=with_parent, gates=prefix.gates)
-            places = Places(position=length + place, shared=length + first, reply=reply)
-            x = model.decoder.embed(row)
-            rewards, _ = model.respond_embedded(prefix, x, places, read)
-            return rewards[0]
-
-        kept = jax.tree.map(lambda a: a[attempt], written)
-        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, kept).mean(0)
+        model, length = nnx.merge(graph, params), inputs.length
+        with_parent = jax.tree.map(
+            lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new[attempt], length, axis=1),
+            inputs.prefix.key_values,
+            written,
+        )
+        prefix = Prefix(key_values=with_parent, gates=inputs.prefix.gates)
+        places = Places(position=length + place, shared=length + first, reply=reply)
+        rewards, _ = model.respond_embedded(prefix, model.decoder.embed(row), places, read)
+        return rewards[0]
 
     shared = params, inputs, written
     scored = meshes.in_blocks(of_block, mesh, shared, (attempt, *blocks))
-    means = scored.reshape(attempts, -1)[:, layout.slot]
-    rewards = inputs.signs[:, None] * means
+    rewards = inputs.signs[:, None] * scored.reshape(attempts, -1)[:, layout.slot]
     return jnp.where(jnp.isfinite(rewards), rewards, BROKEN)
 
 

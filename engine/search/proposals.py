@@ -5,8 +5,6 @@ tries the changes of its best candidates together; `paper` proposes the best pai
 token; `random` draws new replies.
 """
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,21 +30,19 @@ def first_changes(settings: SearchSettings) -> tuple[int, ...]:
     Raises:
       AssayError: more candidates than pairs of position and token.
     """
-    free, candidates = settings.free, settings.candidates
+    length, candidates = settings.length, settings.candidates
     if settings.method != "gcg":
-        return free[:1] * candidates
-    if candidates > settings.topk * len(free):
+        return (0,) * candidates
+    if candidates > settings.topk * length:
         raise AssayError(
-            f"candidates={candidates}; allowed: at most topk × free positions = "
-            f"{settings.topk * len(free)}"
+            f"candidates={candidates}; allowed: at most topk × length = {settings.topk * length}"
         )
-    index = (2 * np.arange(candidates) + 1) * len(free) // (2 * candidates)
-    return tuple(np.array(free)[index].tolist())
+    return tuple(((2 * np.arange(candidates) + 1) * length // (2 * candidates)).tolist())
 
 
 def whole_replies(settings: SearchSettings) -> tuple[int, ...]:
-    """The first position of each merged candidate of a step: all free ones may change."""
-    return settings.free[:1] * max(0, merged_count(settings) - 1)
+    """The first position of each merged candidate of a step: all may change."""
+    return (0,) * max(0, merged_count(settings) - 1)
 
 
 def merged_count(settings: SearchSettings) -> int:
@@ -72,11 +68,11 @@ def propose(
 
     def of_attempt(key: Array, ids: Array, slopes: Array | None) -> Array:
         if slopes is None:
-            return fresh(key, ids, allowed, settings)
+            return fresh(key, allowed, settings)
         if settings.method == "paper":
             # The first order errs for distant tokens (Faster-GCG).
             gain = first_order_gain(slopes, ids, allowed) - _DISTANCE * distances(ids, embedding)
-            return best_pairs(ids, gain, settings.free, settings.candidates)
+            return best_pairs(ids, gain, settings.candidates)
         gain = first_order_gain(slopes, ids, allowed)
         return by_position(key, ids, gain, settings, shards)
 
@@ -145,24 +141,20 @@ def by_position(
 
 
 def best_pairs(
-    ids: Int[Array, "T"], gain: Float[Array, "T V"], free: Sequence[int], candidates: int
+    ids: Int[Array, "T"], gain: Float[Array, "T V"], candidates: int
 ) -> Int[Array, "C T"]:
     """Candidates with one change each: the best pairs of position and token by gain."""
-    on_free = gain[np.array(free)]
-    value, pair = jax.lax.top_k(on_free.reshape(-1), candidates)
-    place, token = jnp.array(free)[pair // gain.shape[1]], pair % gain.shape[1]
+    value, pair = jax.lax.top_k(gain.reshape(-1), candidates)
+    place, token = pair // gain.shape[1], pair % gain.shape[1]
     token = jnp.where(jnp.isfinite(value), token, ids[place])
     return jnp.where(jnp.arange(ids.shape[0]) == place[:, None], token[:, None], ids)
 
 
-def fresh(
-    key: Array, ids: Int[Array, "T"], allowed: Bool[Array, "V"], settings: SearchSettings
-) -> Int[Array, "C T"]:
-    """Sequences of uniformly drawn allowed tokens; fixed positions keep the parent's tokens."""
-    shape = (settings.candidates, ids.shape[0])
-    count = allowed.sum()
-    drawn = jnp.argsort(~allowed, stable=True)[jax.random.randint(key, shape, 0, count)]
-    return jnp.where(np.isin(np.arange(ids.shape[0]), settings.free), drawn, ids)
+def fresh(key: Array, allowed: Bool[Array, "V"], settings: SearchSettings) -> Int[Array, "C T"]:
+    """Sequences of uniformly drawn allowed tokens."""
+    shape = (settings.candidates, settings.length)
+    numbers = jax.random.randint(key, shape, 0, allowed.sum())
+    return jnp.argsort(~allowed, stable=True)[numbers]
 
 
 def merge(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import json
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -13,7 +12,6 @@ import numpy as np
 import polars as pl
 import safetensors.numpy
 from etils import epath
-from flax import nnx
 from jax.sharding import Mesh
 from safetensors import SafetensorError
 from tqdm import tqdm
@@ -25,7 +23,6 @@ from engine.checkpoint.restore import restore
 from engine.display import progress
 from engine.errors import AssayError
 from engine.planning import DeviceRoom, Model, SweepWork, refusal
-from engine.programs import compiled_on_all
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.runs.identity import Json, from_json, numerics, to_json
@@ -35,21 +32,12 @@ from engine.scoring.batches import whole_length
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import gcg, proposals
 from engine.search.gcg import Trace
-from engine.search.objective import (
-    BLOCK_ROWS,
-    BROKEN,
-    SearchObjective,
-    StepInputs,
-    not_finite,
-    score_candidates,
-)
+from engine.search.objective import BLOCK_ROWS, SearchObjective
+from engine.search.swaps import certificate
 from engine.settings import DIRECTIONS, SearchSettings, settings_identity
 from engine.sweep import setup
 from engine.sweep.jobs import Job, identity_of
 from engine.sweep.outcomes import free_models, memory_errors
-from engine.types import Array, Graph, Params
-
-_LONGEST_PROMPT_ID = 100  # characters; an id is the name of a folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +61,6 @@ def search_sequences(
     settings: SearchSettings,
     mesh: Mesh,
     *,
-    joint: bool = False,
     certify: bool = False,
     check_memory: bool = True,
 ) -> list[SearchResult]:
@@ -85,8 +72,6 @@ def search_sequences(
       run: run folder, new or to be continued.
       settings: of every search.
       mesh: from `engine.mesh.build_mesh`.
-      joint: one search per model for sequences with a high (or low) mean reward over all prompts;
-        its prompt id is `mean.<id>.<id>…`, or holds a hash if that is too long.
       certify: whether every swap of one token of what was found is scored.
       check_memory: whether a model that is larger than the free memory is refused.
 
@@ -102,36 +87,33 @@ def search_sequences(
     vocabularies = setup.vocabularies(folder, checkpoints)
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
-    judged = {name: {name: text} for name, text in prompts.items()}
-    if joint:
-        judged = {joint_id(list(prompts)): dict(prompts)}
     searches = [
-        _Search.entered(folder, checkpoint, name, some, vocabularies, settings)
+        _Search.entered(folder, checkpoint, name, text, vocabularies, settings)
         for checkpoint in checkpoints
-        for name, some in judged.items()
+        for name, text in prompts.items()
     ]
     missing = [search for search in searches if search.missing]
     for search in missing if check_memory else ():
         search.check_memory(mesh)
-    if missing:
-        setup.begin(folder, vocabularies)
+    if missing and processes.writes():
+        folder.save(vocabularies)
     held: dict[str, RewardScorer] = {}  # the model of the last search, by its slug
-    with progress(sum(gcg.planned_steps(search.objective) for search in missing), "steps") as bar:
+    with progress(settings.steps * len(missing), "steps") as bar:
         for search in missing:
             bar.set_description(f"loading {search.slug}")
             with memory_errors([search.slug], mesh, "candidates", settings.candidates):
                 _search(folder, search, _scorer(search, held, mesh), bar)
     new = {job.path for search in missing for job in search.missing}
-    open_ = [
+    uncertified = [
         (search, job)
         for search in (searches if certify else ())
         for job in search.jobs
         if _result(folder, job, new).certificate is None
     ]
-    total = sum(len(settings.free) * int(search.objective.allowed.sum()) for search, _ in open_)
-    with progress(total, "swaps") as bar:
-        for search, job in open_:
-            bar.set_description(f"loading {search.slug}")
+    swaps = sum(settings.length * (search.objective.allowed.sum() + 1) for search, _ in uncertified)
+    with progress(int(swaps), "swaps") as bar:
+        for search, job in uncertified:
+            bar.set_description(" · ".join([search.slug, search.prompt, job.direction]))
             with memory_errors([search.slug], mesh, "candidates", settings.candidates):
                 _certify(folder, search, job, _scorer(search, held, mesh), bar)
             new.add(job.path)
@@ -141,14 +123,11 @@ def search_sequences(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Search:
-    """One search: its objective in the directions that are missing, and a job for each direction.
-
-    A job is a result; one for all prompts of a joint search.
-    """
+    """A search: its objective in the directions that are missing, and a job for each direction."""
 
     checkpoint: Checkpoint
     objective: SearchObjective
-    prompts: Sequence[str]  # ids
+    prompt: str  # its id
     jobs: Sequence[Job]
 
     @classmethod
@@ -157,7 +136,7 @@ class _Search:
         folder: RunFolder,
         model: Checkpoint,
         name: str,
-        prompts: Mapping[str, str],
+        prompt: str,
         vocabularies: Mapping[str, pl.DataFrame],
         settings: SearchSettings,
     ) -> "_Search":
@@ -166,25 +145,25 @@ class _Search:
         Raises:
           AssayError: a damaged trace, or a result of another identity.
         """
-        splits, ids = [model.template.split(text) for text in prompts.values()], list(prompts)
-        vocabulary = vocabularies[model.card.tokenizer_hash]
-        objective, jobs = SearchObjective.build(model, splits, vocabulary, settings), []
+        split = model.template.split(prompt)
+        vocabulary = vocabularies[schema.vocab_path(model.card.tokenizer_hash)]
+        objective, jobs = SearchObjective.build(model, split, vocabulary, settings), []
         for direction in settings.directions:
             path = schema.sequences_path(
                 model.card.slug, name, direction, settings.method, settings.seed
             )
             identity = identity_of(
                 model,
-                splits,
+                split,
                 objective.settings,
                 search=settings_identity(objective.settings) | {"direction": direction},
                 pooling=objective.pooling.kind,
             )
-            setup.enter_result(folder, path, identity, prompts=ids)
+            setup.enter_result(folder, path, identity)
             read = functools.partial(_is_missing, folder, path, settings)
             missing = [(0, 1)] * processes.from_first(f"trace of {path}", read)
             jobs.append(Job(checkpoint=model, path=path, identity=identity, missing=missing))
-        search = cls(checkpoint=model, objective=objective, prompts=ids, jobs=jobs)
+        search = cls(checkpoint=model, objective=objective, prompt=name, jobs=jobs)
         if len(search.missing) == 1:
             narrowed = objective.narrowed(search.missing[0].direction)
             return dataclasses.replace(search, objective=narrowed)
@@ -202,12 +181,11 @@ class _Search:
 
     def check_memory(self, mesh: Mesh) -> None:
         """Raises AssayError if this machine cannot hold the model and a step."""
-        prompts, length = self.objective.prompts, self.objective.settings.length
-        longest = max(len(prompt.prefix) for prompt in prompts)
+        prefix, length = self.objective.prompt.prefix, self.objective.settings.length
         work = SweepWork(
-            prefix=len(prompts) * whole_length(longest + length),
+            prefix=whole_length(len(prefix) + length),
             own=2 * length + len(self.objective.suffix),  # two candidates in a row
-            step_size=BLOCK_ROWS * len(prompts),
+            step_size=BLOCK_ROWS,
             self_check=2,
         )
         model = Model.of([self.checkpoint])
@@ -233,19 +211,11 @@ def _state_file(folder: RunFolder, path: str, settings: SearchSettings) -> epath
     return (folder.run / path).parent.parent / name
 
 
-def joint_id(prompts: Sequence[str]) -> str:
-    """The prompt id of one search for all prompts."""
-    name = ".".join(["mean", *prompts])
-    if len(name) <= _LONGEST_PROMPT_ID:
-        return name
-    return f"mean.of-{len(prompts)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
 def _search(folder: RunFolder, search: _Search, scorer: RewardScorer, bar: tqdm) -> None:
     """Runs a search to its end, or resumes it, and writes its files."""
     objective, settings = search.objective, search.objective.settings
-    began, done, planned = time.perf_counter(), bar.n, gcg.planned_steps(search.objective)
-    bar.set_description(" · ".join([search.slug, *search.prompts, settings.method]))
+    began, done = time.perf_counter(), bar.n
+    bar.set_description(f"{search.slug} · {search.prompt} · {settings.method}")
 
     def show(steps: int, trace: Trace) -> None:
         best = [
@@ -253,11 +223,10 @@ def _search(folder: RunFolder, search: _Search, scorer: RewardScorer, bar: tqdm)
             for d, name in enumerate(settings.directions)
         ]
         bar.set_postfix_str(", ".join(best), refresh=False)
-        bar.update(done + min(steps, planned) - bar.n)
+        bar.update(done + steps - bar.n)
 
     file = _state_file(folder, search.missing[0].path, settings)
     trace, rejected = resumable(objective, scorer, file, show)
-    bar.update(done + planned - bar.n)  # the steps that an early end left out
     seconds = (time.perf_counter() - began) / len(search.missing)
     for job in search.missing:
         frame = gcg.trace_frame(objective, trace, job.direction)
@@ -325,7 +294,7 @@ def _identity(objective: SearchObjective, mesh: Mesh) -> Json:
     """
     return settings_identity(objective.settings) | {
         "checkpoint": objective.checkpoint_hash,
-        "prompts": [[list(p.prefix), list(p.suffix)] for p in objective.prompts],
+        "prompts": [[list(objective.prompt.prefix), list(objective.suffix)]],
         "tokens": int(objective.allowed.sum()),
         "model_axis": mesh.shape["model"],
         "numerics": numerics(jax.default_backend()),
@@ -341,10 +310,10 @@ def check_last_step(
       AssayError: the difference exceeds the tolerance; it names `path`.
     """
     last = steps.row(-1, named=True)
-    ids = [[*p.prefix, *last["token_ids"], *p.suffix] for p in objective.prompts]
-    texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
-    read_at = [len(row) - 1 for row in ids] + [objective.pooling.position(row) for row in texts]
-    plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
+    ids = [*objective.prompt.prefix, *last["token_ids"], *objective.suffix]
+    [text] = objective.template.sequences(objective.prompt.prompt, [last["text"]])
+    read_at = [len(ids) - 1, objective.pooling.position(text)]
+    plain = scorer.plain_rewards([ids, text], read_at)[0]
     written, step = np.array([[last["reward"]]], np.float32), np.array([last["step"]])
     dtype, what = objective.settings.dtype, f"self-check of {path}"
     compared = schema.SINGLE if objective.config.experts else schema.LARGEST
@@ -360,22 +329,32 @@ def _last_row(folder: RunFolder, job: Job) -> dict[str, Any]:
     return folder.results[job.path].frame(schema.TRACE).row(-1, named=True)
 
 
+def _certify(folder: RunFolder, search: _Search, job: Job, scorer: RewardScorer, bar: tqdm) -> None:
+    """Scores the swaps of what a search found in one direction, and notes them in its result."""
+    last = processes.from_first(job.path, functools.partial(_last_row, folder, job))
+    objective = search.objective.narrowed(job.direction)
+    certified = certificate(objective, scorer, np.array(last["token_ids"], np.int32), bar.update)
+    if processes.writes():
+        folder.results[job.path].certificate = certified
+        folder.results[job.path].save()
+
+
 def _result(folder: RunFolder, job: Job, new: Container[str]) -> SearchResult:
     """What a search found in one direction; `new` has the paths of this call."""
 
     def read() -> dict[str, Any]:  # Any: JSON values
         last, result = _last_row(folder, job), folder.results[job.path]
-        certificate = result.certificate and to_json(result.certificate)
+        certified = result.certificate and to_json(result.certificate)
         kept = {"reward": last["reward"], "text": last["text"], "rejected": result.rejected or 0}
-        return {**kept, "certificate": certificate}
+        return {**kept, "certificate": certified}
 
     fields = processes.from_first(job.path, read)
-    certificate = fields.pop("certificate")
+    noted = fields.pop("certificate")
     return SearchResult(
         model=job.model,
         prompt_id=job.prompt,
         direction=job.direction,
-        certificate=certificate and from_json(Certificate, certificate),
+        certificate=noted and from_json(Certificate, noted),
         new=job.path in new,
         **fields,
     )
@@ -390,102 +369,3 @@ def _scorer(search: _Search, held: dict[str, RewardScorer], mesh: Mesh) -> Rewar
         restored = restore([search.checkpoint], mesh, reward_passes.dtype_named(settings.dtype))
         held[search.slug] = RewardScorer.build(*restored, mesh, step_size=settings.candidates)
     return held[search.slug]
-
-
-def _certify(folder: RunFolder, search: _Search, job: Job, scorer: RewardScorer, bar: tqdm) -> None:
-    """Scores the swaps of what a search found in one direction, and notes them in its result."""
-    bar.set_description(" · ".join([search.slug, *search.prompts, job.direction]))
-    last = processes.from_first(job.path, functools.partial(_last_row, folder, job))
-    objective = search.objective.narrowed(job.direction)
-    certified = certificate(objective, scorer, np.array(last["token_ids"], np.int32), bar.update)
-    if processes.writes():
-        folder.results[job.path].certificate = certified
-        folder.results[job.path].save()
-
-
-def certificate(
-    objective: SearchObjective,
-    scorer: RewardScorer,
-    ids: np.ndarray,
-    advance: Callable[[int], object] = lambda replies: None,
-) -> Certificate:
-    """Scores every swap of one token of a reply for another that is allowed.
-
-    Called again with `best_ids` while `better` is not 0, it is coordinate ascent.
-
-    Args:
-      objective: of a search in one direction; its filters hold for the swaps too.
-      scorer: the model.
-      ids: the reply, int32 [T], which the filters admit.
-      advance: called with numbers of replies that were scored.
-
-    A swap improves the reply if it gains more than the tolerance of the self-check, relative to
-    max(1, |reward|): both rewards come from one program. Raises AssayError for a reward that is
-    not finite.
-    """
-    rewards = _rewards_of_swaps(objective, scorer, ids, advance)
-    free, tokens = np.array(objective.settings.free), np.flatnonzero(objective.allowed)
-    target = objective.settings.target
-    good = -np.abs(rewards - target) if target else rewards
-    same = tokens == ids[free, None]  # [free, tokens]: the swap that changes nothing
-    unchanged = (np.arange(len(free)), same.argmax(axis=1))
-    gains = np.where(same, -np.inf, good - good[unchanged][:, None])
-    margin = reward_passes.tolerance_of_one(objective.settings.dtype, objective.config)
-    margin *= max(1.0, float(np.abs(rewards[unchanged]).max()))
-    better, best = 0, None
-    for index in np.argsort(-gains, axis=None, kind="stable"):
-        place, token = np.unravel_index(index, gains.shape)
-        improves = gains[place, token] > margin
-        if (best is not None and not improves) or gains[place, token] == -np.inf:
-            break
-        changed = ids.copy()
-        changed[free[place]] = tokens[token]
-        if objective.passes(changed):
-            better += int(improves)
-            best = best or (changed, float(objective.signs[0] * rewards[place, token]))
-    return Certificate(
-        swaps=int(gains.size - len(free)),
-        better=better,
-        best_ids=best and tuple(best[0].tolist()),
-        best_text=best and objective.text(best[0]),
-        best_reward=best and best[1],
-    )
-
-
-def _rewards_of_swaps(
-    objective: SearchObjective,
-    scorer: RewardScorer,
-    ids: np.ndarray,
-    advance: Callable[[int], object],
-) -> np.ndarray:
-    """Signed rewards with each allowed token at each free position: float64 [free, tokens]."""
-    settings = dataclasses.replace(objective.settings, restarts=1)
-    objective = dataclasses.replace(objective, settings=settings)
-    free, tokens = np.array(settings.free), np.flatnonzero(objective.allowed)
-    chunk_size = -(-settings.candidates // len(free))  # of a dispatch, at each position
-    score = _compiled(scorer.graph, scorer.mesh, tuple(np.repeat(free, chunk_size).tolist()))
-    inputs, scored = gcg.build_step_inputs(objective, scorer), []
-    for start in range(0, len(tokens), chunk_size):
-        chunk = np.resize(tokens[start : start + chunk_size], chunk_size)
-        rows = np.tile(ids, (len(free), chunk_size, 1))
-        rows[np.arange(len(free)), :, free] = chunk
-        rows = rows.reshape(1, -1, len(ids))
-        place = meshes.put(scorer.mesh, (ids[None], rows), "")
-        rewards = reward_passes.fetch(score(scorer.params, inputs, *place))
-        if (rewards == BROKEN).any():
-            raise not_finite(rows[0, np.argmax(rewards[0] == BROKEN)])
-        scored.append(rewards.reshape(len(free), chunk_size))
-        advance(len(free) * min(chunk_size, len(tokens) - start))
-    signed: np.ndarray = np.concatenate(scored, axis=1)[:, : len(tokens)].astype(np.float64)
-    return signed
-
-
-@functools.lru_cache(maxsize=4)
-def _compiled(graph: Graph, mesh: Mesh, first: tuple[int, ...]) -> Callable[..., Array]:
-    """(params, inputs, parent [1, T], replies [1, C, T]) -> signed rewards [1, C]."""
-
-    def score(params: Params, inputs: StepInputs, parents: Array, ids: Array) -> Array:
-        with jax.default_matmul_precision("highest"):
-            return score_candidates(nnx.merge(graph, params), inputs, parents, ids, first, mesh)
-
-    return compiled_on_all(jax.jit(score, out_shardings=meshes.sharding(mesh, "")))

@@ -36,7 +36,7 @@ _ENTRY = re.compile(r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}")
 _HASHES = ".hashes"  # in the cache: what large files hashed to, by their place
 _RANDOM = 8  # characters that `tempfile` adds to the name of an unfinished conversion
 _YOUNG_S = 2.0  # a file may be rewritten within one tick of its disk's clock
-_ONLY_NAMED = ("slug", "bos", "date", "newlines", "template_vars")  # not in a key, or as the policy
+_ONLY_NAMED = ("slug", "bos", "date", "template_vars")  # not in a key, or as the policy
 
 
 class Entry(NamedTuple):

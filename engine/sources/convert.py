@@ -42,7 +42,6 @@ def policy_of(settings: ConvertSettings, published: Published | None) -> Templat
     return TemplatePolicy(
         bos=settings.bos or bos,
         date=settings.date or (published.date if published else "") or None,
-        newlines=settings.newlines or "keep",
         template_vars=_variables(settings.template_vars),
     )
 
@@ -91,7 +90,6 @@ def convert(
         "reward": settings.reward or (published.reward if published else ""),
         "template": settings.template,
         "softcap": settings.softcap,
-        "merge_dtype": settings.merge_dtype,
         "tensor_bytes": published.tensor_bytes if published else None,
     }
     source = fetch(name, revision or pinned, check, base=base)

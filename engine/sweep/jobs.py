@@ -51,7 +51,7 @@ class Job:
 
 def identity_of(
     checkpoint: Checkpoint,
-    prompts: Sequence[PromptIds],
+    prompt: PromptIds,
     settings: Settings | SearchSettings,
     **resolved: Any,  # of the fields of `Identity`
 ) -> Identity:
@@ -64,8 +64,8 @@ def identity_of(
         chosen = {"dtype": chosen["dtype"], "search": resolved.pop("search", chosen)}
     return Identity(
         **checkpoint.card.identity,
-        prefix_ids=tuple(prompt.prefix for prompt in prompts if prompt.prefix),
-        suffix_ids=prompts[0].suffix,
+        prefix_ids=(prompt.prefix,) if prompt.prefix else (),
+        suffix_ids=prompt.suffix,
         **(chosen | resolved),
     )
 

@@ -77,7 +77,7 @@ def sweep_logprobs(
             checkpoint=checkpoint,
             path=path,
             rows=rows,
-            identity=identity_of(checkpoint, [rows.prompt], settings, rows=len(rows)),
+            identity=identity_of(checkpoint, rows.prompt, settings, rows=len(rows)),
         )
         for checkpoint in checkpoints
         for path, rows in _rows_of(checkpoint, by_form, form, items)

@@ -113,11 +113,10 @@ def run(
     """
     jobs, refused = setup.enter(folder, jobs, settings, mesh)
     swept = [job for job in jobs if "token_id" in job.rows.part_columns]
-    vocabularies: dict[str, pl.DataFrame] = {}
     if processes.writes():
         ids = {job.checkpoint.card.tokenizer_hash: job.rows.columns["token_id"] for job in swept}
         vocabularies = setup.vocabularies(folder, [job.checkpoint for job in swept], ids)
-    setup.begin(folder, vocabularies, tables)
+        folder.save({**vocabularies, **tables})
     pending = [g for g in grouped(jobs) if any(job.missing or not job.checked for job in g)]
     outcomes, computed = Outcomes([job.model for job in jobs]), 0
     load = functools.partial(_load, load, mesh, refused)

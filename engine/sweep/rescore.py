@@ -140,11 +140,9 @@ def _rows(folder: RunFolder, checkpoint: Checkpoint, result: Result, frame: pl.D
 def _search_rewards(
     scorer: RewardScorer, result: Result, pooling: Pooling, replies: Sequence[Sequence[int]]
 ) -> np.ndarray:
-    """Mean reward of sequences over the prompts of a search: float32 [1, sequences]."""
-    rewards = []
+    """Rewards of sequences under the prompt of a search: float32 [1, sequences]."""
+    [prefix], rewards = result.identity.prefix_ids, []
     for ids in replies:
-        around = result.identity.prefix_ids, result.identity.suffix_ids
-        sequences = [[*prefix, *ids, *around[1]] for prefix in around[0]]
-        read_at = [pooling.position(sequence) for sequence in sequences]
-        rewards.append(scorer.plain_rewards(sequences, read_at)[0].mean())
+        sequence = [*prefix, *ids, *result.identity.suffix_ids]
+        rewards.append(scorer.plain_rewards([sequence], [pooling.position(sequence)])[0, 0])
     return np.array([rewards], np.float32)

@@ -145,7 +145,7 @@ def _jobs(
                 head = checkpoint.card.reward_head
                 identity = identity_of(
                     checkpoint,
-                    [rows.prompt],
+                    rows.prompt,
                     settings,
                     rows=len(rows),
                     mode=mode,

@@ -134,17 +134,11 @@ def unread_note(slug: str, keys: Sequence[str]) -> str:
     return f"{slug}: its chat template does not write {names}, so no reward depends on it"
 
 
-def enter_result(
-    folder: RunFolder,
-    path: str,
-    identity: Identity,
-    part_size: int = 1,
-    prompts: Sequence[str] = (),
-) -> None:
+def enter_result(folder: RunFolder, path: str, identity: Identity, part_size: int = 1) -> None:
     """`RunFolder.begin` on process 0, after all have agreed on the identity."""
     processes.agree(f"inputs of {path}", to_json(identity))
     if processes.writes():
-        folder.begin(path, identity, part_size, prompts)
+        folder.begin(path, identity, part_size)
 
 
 def enter(
@@ -187,28 +181,12 @@ def enter(
     return known, refusals(known, settings, room)
 
 
-def begin(
-    folder: RunFolder,
-    vocabularies: Mapping[str, pl.DataFrame],
-    tables: Mapping[str, pl.DataFrame] = MappingProxyType({}),
-) -> None:
-    """Writes `run.json`, which marks the folder as a run, and then the tables that it lacks.
-
-    `vocabularies` are by tokenizer hash, other `tables` by path.
-
-    Raises AssayError for a run that cannot be written.
-    """
-    if processes.writes():
-        of_tokenizers = {schema.vocab_path(name): table for name, table in vocabularies.items()}
-        folder.save({**of_tokenizers, **tables})
-
-
 def vocabularies(
     folder: RunFolder,
     checkpoints: Iterable[Checkpoint],
     scored: Mapping[str, Sequence[int] | Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, pl.DataFrame]:
-    """Tokenizer hash -> vocabulary, as the run holds it, or as it is to be written.
+    """Path of a vocabulary -> it, as the run holds it, or as it is to be written.
 
     `scored` are the token ids of a sweep, by tokenizer hash; of a panel the vocabulary has these
     alone. Raises AssayError for a run of others.
@@ -216,10 +194,11 @@ def vocabularies(
     frames: dict[str, pl.DataFrame] = {}
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
-        if name in frames:
+        path = schema.vocab_path(name)
+        if path in frames:
             continue
-        read, ids = folder.table(schema.vocab_path(name)), scored.get(name)
-        frames[name] = vocabulary_of(checkpoint, ids) if read is None else read
+        read, ids = folder.table(path), scored.get(name)
+        frames[path] = vocabulary_of(checkpoint, ids) if read is None else read
         if read is None or ids is None:
             continue
         shared = read["token_id"].is_in(list(ids)).sum()

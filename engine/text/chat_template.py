@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError, prefixed
 from engine.runs.schema import REPLY_START, parted
+from engine.settings import check_choice
 from engine.text import template_sandbox
 from engine.text.template_sandbox import Conversation, Variables, parsed_date, spelled
 from engine.types import Prompt, PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
-NEWLINES = ("keep", "trim")
 ROLES = ("system", "developer", "user", "assistant", "tool")
 # Names in templates that are not the row's to give.
 RESERVED = {"messages", "add_generation_prompt", "strftime_now", "raise_exception", "namespace"}
@@ -65,19 +65,11 @@ class TemplatePolicy:
     # The date for templates that print one, `26 Jul 2024`: dates in other forms become that, other
     # texts stay. None: the template prints none, or one of its own.
     date: str | None
-    # `keep` or `trim` the line ends with which the rendered text begins, directly or behind its
-    # BOS; some templates begin with one by mistake.
-    newlines: str = "keep"
     # What else the template reads, name -> text, such as the principle that a judge rates by.
     template_vars: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, allowed in (("bos", BOS_POLICIES), ("newlines", NEWLINES)):
-            value = getattr(self, name)
-            if value not in allowed:
-                raise AssayError(
-                    f"template.{name}={value!r}; allowed: {', '.join(map(repr, allowed))}"
-                )
+        check_choice("template.bos", self.bos, BOS_POLICIES)
         if taken := _TAKEN & {*self.template_vars}:
             raise AssayError(f"template_vars: {', '.join(sorted(taken))}; allowed: other variables")
         if self.date and (day := parsed_date(self.date)):
@@ -85,15 +77,9 @@ class TemplatePolicy:
 
     # Any: what JSON holds.
     def to_json(self) -> dict[str, Any]:
-        """The fields, for `model.json`, `run.json` and hashes.
-
-        `newlines` and `template_vars` were added later; their defaults are left out, so that hashes
-        of older checkpoints stay as they are.
-        """
-        later = {"newlines": "keep", "template_vars": {}}
-        return {
-            k: v for k, v in dataclasses.asdict(self).items() if k not in later or v != later[k]
-        }
+        """The fields, for `model.json`, `run.json` and hashes; template_vars only where given."""
+        fields = dataclasses.asdict(self)
+        return {k: v for k, v in fields.items() if k != "template_vars" or v}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,8 +143,6 @@ class ChatTemplate:
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
         """Token ids of rendered conversations under the BOS policy."""
-        if self.policy.newlines == "trim":
-            texts = [self.trimmed(text) for text in texts]
         special = self.policy.bos == "double"
         if self.is_pair:
             parts = [text.partition(PAIR_END) for text in texts]
@@ -169,13 +153,6 @@ class ChatTemplate:
         bos = self.tokenizer.bos_token_id
         first = [bos] if self.policy.bos == "single" else []
         return [[*first, *itertools.dropwhile(lambda i: i == bos, ids)] for ids in encoded]
-
-    def trimmed(self, text: str) -> str:
-        """A rendered conversation without the line ends at its start or behind its BOS."""
-        bos, rest = self.tokenizer.bos_token or "", text
-        while bos and rest.startswith(bos):
-            rest = rest[len(bos) :]
-        return text[: len(text) - len(rest)] + rest.lstrip("\n")
 
     def sequences(self, prompt: Prompt, replies: Sequence[str]) -> list[list[int]]:
         """Token ids of the rendered conversation, tokenised as one text, for each reply."""

@@ -18,9 +18,7 @@ _NAMED = 4  # new sequences that the last line quotes
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
     """The settings of a search's config for some models, and its mesh."""
     chosen, mesh = scoring.resolved(SearchSettings, config, models)
-    chosen |= {name: _texts(name, config[name]) for name in ("allow", "deny")}
-    chosen["fixed"] = _positions(config.fixed)
-    return SearchSettings.of(**chosen), mesh
+    return SearchSettings.of(**chosen | {"allow": _texts("allow", config.allow)}), mesh
 
 
 def last_line(run: str, results: Sequence[SearchResult]) -> str:
@@ -53,10 +51,3 @@ def _texts(name: str, path: str) -> tuple[str, ...]:
     if not texts:
         raise AssayError(f"{name}={path}: empty; allowed: at least one text of a token, one a line")
     return texts
-
-
-def _positions(value: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in value.split(",") if part.strip())
-    except ValueError as error:
-        raise AssayError(f"fixed={value!r}; allowed: positions, as 0,3") from error

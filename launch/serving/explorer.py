@@ -246,8 +246,8 @@ class Explorer:
         """Tells `step` with the best reply after each step of a search, then `done`."""
         model, dtype = self.models[question.model], self.settings.dtype
         settings = SearchSettings.of(**given, dtype=dtype, every=1)
-        splits = [model.checkpoint.template.split(question.prompt)]
-        objective = SearchObjective.build(model.checkpoint, splits, model.vocabulary, settings)
+        split = model.checkpoint.template.split(question.prompt)
+        objective = SearchObjective.build(model.checkpoint, split, model.vocabulary, settings)
         sign = DIRECTIONS[settings.direction]
 
         def progress(steps: int, trace: Trace) -> None:

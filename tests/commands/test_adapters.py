@@ -18,7 +18,7 @@ def pair(tmp_path):
 def test_the_base_that_the_user_names_and_hashes_are_in_the_run(command, pair):
     (pair / "base").rename(pair / "moved")
     flags = (f"--source={pair / 'adapter'}", f"--checkpoint={pair / 'ck'}")
-    flags += (f"--base={pair / 'moved'}", "--config.merge_dtype=float32")
+    flags += (f"--base={pair / 'moved'}",)
     done = command("convert", *flags).fine()
     assert str(pair / "moved") in done.err[0]
     assert done.out == [f"{pair / 'ck'}: adapter, 1 layer, linear head, 264 tokens, float32"]

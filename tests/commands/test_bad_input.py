@@ -8,7 +8,6 @@ from tests.support import runs
 
 FILES = {
     "words.txt": "love\n",
-    "few.txt": "love\nwar\n",
     "no-name.csv": "word,n\nlove,1\n",
     "quotes.csv": 'name\n"say \\"no\\""\n',
     "empty-line.txt": "love\r\n\r\nwar",
@@ -100,8 +99,7 @@ CASES = {
     },
     "search --checkpoint={model} --run={run} --config.length=3 --config.topk=16 "
     "--config.candidates=12": {
-        "--config.allow={tmp}/few.txt --config.deny={tmp}/few.txt": "the filters",
-        "--config.fixed=0,x": "fixed='0,x'",
+        "--config.allow={tmp}/none.txt": "allow={tmp}/none.txt",
     },
     "watch": {
         "": "--folder",

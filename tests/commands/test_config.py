@@ -37,7 +37,7 @@ def search_settings():
         ([], "steps", 500),
         (["--config.steps=7"], "steps", 7),
         (["--config.steps", "7"], "steps", 7),
-        (["--config.joint"], "joint", True),
+        (["--config.specials"], "specials", True),
         (["--noconfig.ascii_only"], "ascii_only", False),
         (["--config.mesh.model=2"], "mesh", {"model": 2}),
         (["--config.steps=7", "--config=search:paper"], "steps", 7),

@@ -113,16 +113,13 @@ def test_sweeps_lists_begun_replies_and_searches_pass_their_self_check(pair_of, 
     run.sweep(model, {"begun": f"Who?{REPLY_START}It is", **ONE})
     run.score(model, ONE, "mine", ["love", "war and peace"])
     assert all(result.self_check for result in run.results().values())
-    found = searches.search(tmp_path / "search", model, length=4, candidates=20, certify=True)
-    assert found[0].certificate
+    assert searches.search(tmp_path / "search", model, length=4, candidates=20)
 
 
 @pytest.mark.slow
 def test_candidates_that_share_a_row_of_a_search_score_as_in_the_plain_pass(pair_of):
     scorer = searches.scorer(pair_of(MODEL).checkpoint)
-    asked = searches.problem(
-        pair_of(MODEL).checkpoint, length=5, candidates=20, initial="qwxyz", steps=20
-    )
+    asked = searches.problem(pair_of(MODEL).checkpoint, length=5, candidates=20, steps=20)
     for ids, rewards in zip(*map(np.asarray, searches.expanded(asked, scorer)[:2]), strict=True):
         new = rewards > UNKNOWN
         expected = searches.plain_rewards(scorer, asked, ids)[new]

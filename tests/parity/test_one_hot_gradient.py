@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
 import functools
 
 import jax
@@ -23,8 +22,7 @@ DECODERS = {"linear": "gqa-llama3", "linear on a mixture": "mixtral"}
 HEADS = (*DECODERS, "URM", "QRM-Gemma")
 LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
-# Two prompts of other lengths that are padded to one; the gate reads in both.
-PROMPTS = (prompt(), dataclasses.replace(prompt(), prefix=prompt().prefix[10:]))
+PROMPT = prompt()  # the gate reads in it
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +69,15 @@ def doubled():
 
 @torch.no_grad()
 def differences(trunk, head, step=1e-4):
-    """Central differences of the prompts' mean reward along each way: float64 [W]."""
+    """Central differences of the reward along each way: float64 [W]."""
     ids, ways = ids_and_ways()
     embedding = trunk.get_input_embeddings()(torch.arange(torch_models.VOCAB_SIZE))
     one_hot = np.eye(torch_models.VOCAB_SIZE)
 
     def reward(reply_rows):
-        rewards = []
-        for question in PROMPTS:
-            whole = torch.tensor(np.concatenate([one_hot[list(question.prefix)], reply_rows]))
-            hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
-            rewards.append(float(head(hidden[-1], hidden[last_occurrence(question.prefix)])))
-        return np.mean(rewards)
+        whole = torch.tensor(np.concatenate([one_hot[list(PROMPT.prefix)], reply_rows]))
+        hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
+        return float(head(hidden[-1], hidden[last_occurrence(PROMPT.prefix)]))
 
     reply = one_hot[ids]
     with doubled():
@@ -93,10 +88,9 @@ def differences(trunk, head, step=1e-4):
 
 def slopes(scorer):
     """The engine's gradients of the signed rewards, along each way: [A, W]."""
-    prefixes = [scorer.prefill(question, LENGTH) for question in PROMPTS]
     what = StepInputs(
-        prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
-        lengths=jnp.array([len(question.prefix) for question in PROMPTS]),
+        prefix=scorer.prefill(PROMPT, LENGTH),
+        length=jnp.array(len(PROMPT.prefix)),
         suffix=jnp.zeros(0, jnp.int32),
         allowed=jnp.ones(torch_models.VOCAB_SIZE, bool),
         signs=jnp.array(SIGNS),

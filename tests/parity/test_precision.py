@@ -58,13 +58,12 @@ def language_programs(scorer):
 
 
 def search_programs(checkpoint):
-    """A step with its gradient and the distance of embeddings, and steps in one dispatch."""
+    """A step with its gradient and the distance of embeddings."""
     objective, scorer = searches.problem(checkpoint, method="paper"), searches.scorer(checkpoint)
     state = start(np.zeros((2, 2), np.uint32), objective.initial(), objective.settings.buffer)
     arguments = scorer.params, build_step_inputs(objective, scorer), state
-    expand, _, many = build_step(scorer.graph, scorer.mesh, objective.settings)
+    expand, _ = build_step(scorer.graph, scorer.mesh, objective.settings)
     yield expand.lower(*arguments)
-    yield many.lower(*arguments, np.int32(1))
 
 
 def test_passes_of_a_linear_head_ask_for_full_precision(pair_of):

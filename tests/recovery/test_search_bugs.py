@@ -18,12 +18,10 @@ from tests.support.searches import problem
 
 pytestmark = pytest.mark.slow
 
-PROMPTS = ("Who?", "What is the greatest thing?")
-
 
 def check_rewards(model):
     """Candidates score as in the plain pass, whichever position they change first."""
-    scorer, asked = searches.scorer(model), problem(model, *PROMPTS, direction="both", restarts=1)
+    scorer, asked = searches.scorer(model), problem(model, direction="both", restarts=1)
     rng = np.random.default_rng(0)
     first = (0, 0, 1, 1, 1, 2, 2)
     parents = rng.integers(3, 280, (2, 3)).astype(np.int32)
@@ -39,11 +37,8 @@ def check_rewards(model):
 
     rewards = scored(scorer.params, build_step_inputs(asked, scorer))
     for sign, rows, found in zip((1, -1), ids, np.asarray(rewards), strict=True):
-        plain = [
-            scorer.plain_rewards([[*p.prefix, *row, *p.suffix] for row in rows.tolist()])[0]
-            for p in asked.prompts
-        ]
-        np.testing.assert_allclose(found, sign * np.mean(plain, axis=0), rtol=1e-4, atol=1e-5)
+        plain = searches.plain_rewards(scorer, asked, rows)
+        np.testing.assert_allclose(found, sign * plain, rtol=1e-4, atol=1e-5)
 
 
 def check_proposals(model):

@@ -37,10 +37,10 @@ def settings(**changes) -> SearchSettings:
     return dataclasses.replace(SETTINGS, **changes)
 
 
-def search(run, models, prompts=PROMPT, *, joint=False, certify=False, data=1, **changes):
+def search(run, models, prompts=PROMPT, *, certify=False, data=1, **changes):
     """Searches into a run folder."""
     arguments = str(run), settings(**changes), make_mesh(data)
-    return search_sequences(models, prompts, *arguments, joint=joint, certify=certify)
+    return search_sequences(models, prompts, *arguments, certify=certify)
 
 
 def file_of(run, direction="max", method="gcg"):
@@ -53,10 +53,9 @@ def _table(path) -> pl.DataFrame:
     return vocabulary_of(Checkpoint.open(path))
 
 
-def problem(model: Checkpoint, *prompts: str, **changes) -> SearchObjective:
-    split = [model.template.split(p) for p in prompts or ("Who?",)]
-    frame = _table(model.path)
-    return SearchObjective.build(model, split, frame, settings(**changes))
+def problem(model: Checkpoint, **changes) -> SearchObjective:
+    split = model.template.split("Who?")
+    return SearchObjective.build(model, split, _table(model.path), settings(**changes))
 
 
 def expanded(objective: SearchObjective, scorer: RewardScorer) -> Ranked:
@@ -64,7 +63,7 @@ def expanded(objective: SearchObjective, scorer: RewardScorer) -> Ranked:
     arrays = StepDriver(objective, scorer).arrays()
     del arrays["rejected"]
     state = State(**arrays)
-    expand, _, _ = build_step(scorer.graph, scorer.mesh, objective.settings)
+    expand, _ = build_step(scorer.graph, scorer.mesh, objective.settings)
     return expand(scorer.params, build_step_inputs(objective, scorer), state)
 
 
@@ -81,9 +80,7 @@ def _scorer(path, data) -> RewardScorer:
 
 
 def plain_rewards(scorer, problem, ids):
-    """Mean over the prompts of the plain pass, for sequences [N, T]."""
-    rewards = [
-        scorer.plain_rewards([[*p.prefix, *row, *p.suffix] for row in ids.tolist()])[0]
-        for p in problem.prompts
-    ]
-    return np.mean(rewards, axis=0)
+    """Rewards by the plain pass, of sequences [N, T]."""
+    around = problem.prompt
+    rows = [[*around.prefix, *row, *around.suffix] for row in ids.tolist()]
+    return scorer.plain_rewards(rows)[0]

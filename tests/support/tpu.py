@@ -113,16 +113,14 @@ class Passes:
             best=self._shape((1, settings.length), jnp.int32),
             best_rewards=self._shape((1,), jnp.float32),
         )
-        expand, _, _ = build_step(self.graph, self.mesh, settings)
+        expand, _ = build_step(self.graph, self.mesh, settings)
         return _lowered(expand, self.params, self._inputs(), state)
 
     def _inputs(self) -> StepInputs:
         work, prefix = self.work, self._prefix(room=self.work.length)
         return StepInputs(
-            prefix=jax.tree.map(
-                lambda p: self._shape((1, *p.shape), p.dtype, "JLPKH"[: 1 + p.ndim]), prefix
-            ),
-            lengths=self._shape((1,), jnp.int32),
+            prefix=prefix,
+            length=self._shape((), jnp.int32),
             suffix=self._shape((work.positions - 1,), jnp.int32),
             allowed=self._shape((self.decoder.vocab_size,), jnp.bool_),
             signs=self._shape((1,), jnp.float32),

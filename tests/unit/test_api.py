@@ -103,7 +103,7 @@ WRONG = [
     ("score", (5, "a"), {}, "prompt=5"),
     ("score", (PROMPT, ["a", 3]), {}, "3; allowed"),
     ("search", (PROMPT,), {"allow": 3}, "allow=3"),
-    ("search", (PROMPT,), {"fixed": 3}, "fixed=3"),
+    ("search", (PROMPT,), {"length": 0}, "length=0"),
     ("explore", ("x",), {}, "'x'"),
 ]
 

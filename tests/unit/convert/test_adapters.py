@@ -120,13 +120,9 @@ def test_an_adapter_is_refused_in_one_line(pair, tmp_path, damage, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_base_and_a_merge_dtype_are_for_adapters_alone(written, tmp_path):
+def test_a_base_is_for_adapters_alone(written):
     with pytest.raises(AssayError, match=r"^base='b'"):
         fetch(str(written / "base"), None, base="b")
-    with pytest.raises(AssayError, match=r"merge_dtype='float32'"):
-        folders.convert(written / "base", tmp_path / "checkpoint", merge_dtype="float32")
-    with pytest.raises(AssayError, match=r"merge_dtype='int8'; allowed: 'auto', 'float32'$"):
-        folders.convert(written / "adapter", tmp_path / "checkpoint", merge_dtype="int8")
 
 
 def test_the_card_names_adapter_and_base_and_the_hashes_of_both(written, tmp_path):

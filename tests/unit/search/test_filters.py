@@ -18,7 +18,6 @@ from tests.support.searches import problem
             {"allow": ("a", " love", "b"), "topk": 2},
             lambda text, special: text in ("a", " love", "b"),
         ),
-        ({"allow": ("a", "b"), "deny": ("a",), "topk": 1}, lambda text, special: text == "b"),
     ],
 )
 def test_filters_leave_the_tokens_that_they_name(checkpoint, changes, leaves):

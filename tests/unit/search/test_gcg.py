@@ -1,7 +1,5 @@
 """The step of a search, its proposals and its selection, and the loop until it ends."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +12,6 @@ from engine.search.gcg import (
     Trace,
     admit,
     build_step,
-    end_step,
-    planned_steps,
     run_search,
     start,
     step_flops,
@@ -27,8 +23,6 @@ from engine.settings import METHODS
 from tests.support import searches, slow
 from tests.support.parity import make_mesh
 from tests.support.searches import problem, scorer, settings
-
-PROMPTS = ("Who?", "What is the greatest thing?")  # of two lengths
 
 
 def test_the_distance_between_embeddings_is_that_of_tokens():
@@ -89,7 +83,7 @@ def test_the_changes_of_the_best_candidates_are_tried_together(checkpoint, monke
 
 def test_the_operations_of_a_step_are_those_of_what_it_scores(checkpoint, monkeypatch):
     asked = problem(checkpoint(), candidates=12)
-    before, positions = len(asked.prompts[0].prefix), 3 + len(asked.suffix)
+    before, positions = len(asked.prompt.prefix), 3 + len(asked.suffix)
     whole = flops.response(asked.config, positions, before)
     found = step_flops(asked)
     monkeypatch.setattr(proposals, "merged_count", lambda settings: 0)
@@ -102,7 +96,7 @@ def ranked_of(ids, rewards):
 
 def admitted(checkpoint, passes, **changes):
     graph = searches.scorer(checkpoint()).graph
-    _, admit, _ = build_step(graph, make_mesh(), settings(length=2, **changes))
+    _, admit = build_step(graph, make_mesh(), settings(length=2, **changes))
     state = start(np.zeros((1, 2)), np.array([[1, 1]]), 3)
     ids = np.array([[5, 5], [5, 5], [6, 6], [1, 1], [7, 7]], np.int32)
     rewards = np.array([3.0, 3.0, 2.0, 0.5, 0.1], np.float32)
@@ -131,12 +125,12 @@ def test_with_a_gradient_a_search_moves_on_even_to_worse_sequences(checkpoint, m
     assert state.best.tolist() == [[1, 1]]
 
 
-@pytest.mark.parametrize(("method", "target"), [("random", 0.0), ("gcg", 30.0)])
-def test_a_reward_that_is_not_finite_is_the_best_whatever_is_climbed(method, target):
+@pytest.mark.parametrize("method", ["random", "gcg"])
+def test_a_reward_that_is_not_finite_is_the_best(method):
     """There the host sees it."""
     state = jax.tree.map(jnp.asarray, start(np.zeros((1, 2)), np.array([[1, 1]]), 3))
     ranked = ranked_of(np.array([[5, 5], [6, 6]], np.int32), np.array([BROKEN, 2.0], np.float32))
-    chosen, compiled = settings(method=method, target=target), jax.jit(admit, static_argnums=3)
+    chosen, compiled = settings(method=method), jax.jit(admit, static_argnums=3)
     state = compiled(state, ranked, jnp.ones((1, 2), bool), chosen)
     assert state.best_rewards.tolist() == [BROKEN]
 
@@ -145,7 +139,7 @@ def test_a_reward_that_is_not_finite_is_the_best_whatever_is_climbed(method, tar
 def test_four_devices_search_as_one(checkpoint):
     traces = []
     for data in (1, 4):
-        asked = problem(checkpoint(), *PROMPTS, direction="both", length=2, every=6)
+        asked = problem(checkpoint(), direction="both", length=2, every=6)
         scorer = searches.scorer(checkpoint(), data)
         traces.append(run_search(asked, scorer)[0])
     np.testing.assert_array_equal(traces[0].ids, traces[1].ids)
@@ -155,18 +149,15 @@ def test_four_devices_search_as_one(checkpoint):
 @pytest.mark.slow
 def test_many_steps_and_other_searches_trace_each_pass_once(checkpoint):
     scorer = searches.scorer(checkpoint())
-    for round_trip in (False, True):
-        sizes = []
-        for changes in ({}, {"seed": 1}, {"deny": ("a",), "steps": 9}):
-            asked = problem(checkpoint(), round_trip=round_trip, **changes)
-            climb = StepDriver(asked, scorer)
-            expand, admit, many = build_step(scorer.graph, scorer.mesh, asked.settings)
-            for _ in range(2):
-                climb.advance(2)
-            climb.advance(1)
-            passes = (expand, admit) if round_trip else (many,)
-            sizes.append([p._cache_size() for p in passes])
-        assert sizes[1:] == sizes[:1] * 2
+    sizes = []
+    for changes in ({}, {"seed": 1}, {"ascii_only": True, "steps": 9}):
+        asked = problem(checkpoint(), **changes)
+        climb = StepDriver(asked, scorer)
+        climb.advance(2)
+        climb.advance(1)
+        passes = build_step(scorer.graph, scorer.mesh, asked.settings)
+        sizes.append([(p, p._cache_size()) for p in passes])
+    assert sizes[1:] == sizes[:1] * 2
 
 
 def traced(asked: SearchObjective, model) -> Trace:
@@ -178,41 +169,11 @@ def test_every_method_finds_what_its_model_gives_that_reward(checkpoint, method)
     model = checkpoint()
     asked = problem(model, method=method, direction="min", steps=20, candidates=12, round_trip=True)
     frame = trace_frame(asked, traced(asked, model), "min")
-    last, (split,) = frame.row(-1, named=True), asked.prompts
+    last, split = frame.row(-1, named=True), asked.prompt
     plain = scorer(model).plain_rewards([[*split.prefix, *last["token_ids"], *split.suffix]])
     assert plain[0, 0] == pytest.approx(last["reward"], rel=1e-4, abs=1e-5)
     assert asked.allowed[last["token_ids"]].all()
     assert last["round_trips"]
-
-
-@pytest.mark.slow
-def test_the_steps_that_a_budget_allows_are_planned(checkpoint):
-    model, seen = checkpoint(), []
-    asked = problem(model, steps=10**6, flops=5e7)
-    run_search(asked, scorer(model), progress=lambda steps, _: seen.append(steps))
-    assert seen[-1] / 2 < planned_steps(asked) < seen[-1] * 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, None),
-        ({"patience": 2}, 6),
-        ({"patience": 4}, None),
-        ({"threshold": 1.5}, 4),
-        ({"target": 1.0}, 2),
-    ],
-)
-def test_when_a_search_ends(changes, expected):
-    best = np.array([-math.inf, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0], np.float32)
-    assert end_step(best, settings(**changes)) == expected
-
-
-@pytest.mark.parametrize("changes", [{"patience": 1}, {"threshold": -math.inf}])
-def test_no_search_ends_before_it_has_found_a_sequence(changes):
-    searched = np.array([-math.inf] * 4 + [1.0, 1.0, 1.0], np.float32)
-    assert end_step(searched[:4], settings(**changes)) is None
-    assert end_step(searched, settings(**changes)) == (6 if "patience" in changes else 5)
 
 
 @pytest.mark.slow

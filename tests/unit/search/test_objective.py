@@ -13,9 +13,7 @@ from engine.search.gcg import build_step_inputs
 from engine.search.objective import slopes_of
 from engine.search.proposals import UNKNOWN
 from tests.support import searches
-from tests.support.searches import problem, settings
-
-PROMPTS = ("Who?", "What is the greatest thing?")  # of two lengths
+from tests.support.searches import problem
 
 
 def random_ids(seed, *shape):
@@ -31,11 +29,10 @@ def gradients(scorer, what, parents, asked):
 
 @pytest.mark.slow
 def test_every_candidate_scores_as_in_the_plain_pass(checkpoint):
-    """Of a head whose gate reads the prompt; a position is fixed."""
+    """Of a head whose gate reads the prompt."""
     model = checkpoint("qrm", head="qrm", architectures=("LlamaForRewardModelWithGating",))
     scorer = searches.scorer(model)
-    kind = {"length": 5, "candidates": 20, "initial": "qwxyz", "fixed": (1,), "steps": 20}
-    asked = problem(model, *PROMPTS, direction="min", **kind)
+    asked = problem(model, direction="min", length=5, candidates=20, steps=20)
     ranked = searches.expanded(asked, scorer)
     for ids, rewards in zip(*map(np.asarray, ranked[:2]), strict=True):
         expected = -searches.plain_rewards(scorer, asked, ids)
@@ -45,7 +42,6 @@ def test_every_candidate_scores_as_in_the_plain_pass(checkpoint):
         assert np.ptp(expected) > 0.1  # they differ, so the agreement says something
         assert (np.diff(rewards[new]) <= 0).all()
     initial, found = asked.initial(), np.asarray(ranked[0])
-    assert (found[..., 1] == initial[0, 1]).all()
     assert asked.allowed[found].all()
     expected = -searches.plain_rewards(scorer, asked, initial)
     np.testing.assert_allclose(ranked[2], expected, rtol=1e-4, atol=1e-5)
@@ -71,7 +67,7 @@ def test_slopes_on_accelerators_are_those_on_a_cpu(checkpoint):
 @pytest.mark.slow
 def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpoint, monkeypatch):
     scorer = for_accelerators(searches.scorer(checkpoint()))
-    asked = problem(checkpoint(), *PROMPTS, candidates=20, length=5, initial="qwxyz", topk=32)
+    asked = problem(checkpoint(), candidates=20, length=5, topk=32)
     monkeypatch.setattr(RewardModels, "extend", None)
     ranked = searches.expanded(asked, scorer)
     for ids, rewards in zip(*map(np.asarray, ranked[:2]), strict=True):
@@ -80,15 +76,3 @@ def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpo
         np.testing.assert_allclose(rewards[new], expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(TypeError):  # without a gradient it is
         searches.expanded(problem(checkpoint(), method="random"), scorer)
-
-
-@pytest.mark.slow
-def test_a_target_is_climbed_by_the_squared_distance_to_it(checkpoint):
-    scorer = searches.scorer(checkpoint())
-    asked = problem(checkpoint(), direction="min", restarts=1)
-    what, parents = build_step_inputs(asked, scorer), random_ids(1, 1, 3)
-    rewards, slopes, _ = gradients(scorer, what, parents, asked.settings)
-    aimed, towards, _ = gradients(scorer, what, parents, settings(direction="min", target=30.0))
-    np.testing.assert_allclose(aimed, rewards, rtol=1e-5)
-    expected = 2 * (30 - rewards[:, None, None]) * slopes
-    np.testing.assert_allclose(towards, expected, rtol=1e-4, atol=1e-3)

@@ -1,9 +1,5 @@
 """A conversation as ids: cut at the reply, under every policy, alone or with many replies."""
 
-import dataclasses
-import hashlib
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,14 +105,12 @@ def test_a_template_that_cannot_be_cut_at_the_reply_is_one_line(text, message):
 BEGINS = {
     "": tiny.CHATML,
     "bos": "{{ bos_token }}" + tiny.CHATML,
-    "line ends": "\n\n{{ '\n' }}" + tiny.CHATML,
-    "bos, line end": "{{ bos_token }}{{ '\n' }}" + tiny.CHATML,
     "two bos": "{{ bos_token }}{{ bos_token }}" + tiny.CHATML,
 }
 
 
-def begins_with(begin, bos="template", newlines="keep", **tokenizer):
-    policy = TemplatePolicy(bos=bos, date=None, newlines=newlines)
+def begins_with(begin, bos="template", **tokenizer):
+    policy = TemplatePolicy(bos=bos, date=None)
     return ChatTemplate(tiny.tokenizer(BEGINS[begin], **tokenizer), policy)
 
 
@@ -140,34 +134,8 @@ def test_each_policy_leaves_so_many_bos(begin, bos, count):
     assert first_ids(begins_with(begin, bos, adds_bos=True)) == [0] * count
 
 
-@pytest.mark.parametrize(
-    ("begin", "kept", "trimmed"), [("line ends", 3, 0), ("bos, line end", 1, 0), ("bos", 0, 0)]
-)
-def test_line_ends_in_front_are_kept_or_trimmed(begin, kept, trimmed):
-    for newlines, count in (("keep", kept), ("trim", trimmed)):
-        chat = begins_with(begin, newlines=newlines)
-        text = chat.tokenizer.decode([i for i in first_ids(chat) if i != 0])
-        assert text == "\n" * count
-
-
 def test_a_tokenizer_without_bos_has_no_reading_without_it():
     tokenizer = tiny.tokenizer()
     tokenizer.bos_token = None
     with pytest.raises(AssayError, match=r"template.bos='none'"):
         ChatTemplate(tokenizer, TemplatePolicy(bos="none", date=None))
-
-
-def test_a_card_that_keeps_line_ends_has_the_hash_that_it_had_before_they_could_be_trimmed(
-    checkpoint,
-):
-    card = checkpoint().card
-    fields = json.loads(card.to_json())
-    assert fields["policy"] == {"bos": "template", "date": None}
-    describing = ("slug", "source", "revision", "files", "tokenizer_files", "sha256", "base")
-    kept = {name: value for name, value in fields.items() if name not in describing}
-    before = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-    assert card.checkpoint_hash == before
-    policy = dataclasses.replace(card.policy, newlines="trim")
-    trimmed = dataclasses.replace(card, policy=policy)
-    assert trimmed.checkpoint_hash != before
-    assert type(card).from_json(trimmed.to_json()) == trimmed

@@ -120,7 +120,7 @@ def test_a_prompt_of_one_run_alone_is_refused_unless_others_are_chosen(tmp_path)
         two_models(_run(tmp_path / "c", prompts=("worst",)), fewer)
 
 
-POLICY = {"bos": "template", "date": None, "newlines": "keep"}
+POLICY = {"bos": "template", "date": None}
 WEIGHTS = {"source": "hub/m", "revision": None, "decoder_hash": "d", "head": "urm"}
 
 
