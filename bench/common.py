@@ -1,4 +1,4 @@
-"""What the benches share: tables, the machine, an embedded model, matrix products, GCG's step."""
+"""What the benches share: the machine, an embedded model, matrix products, GCG's step."""
 
 import argparse
 import functools
@@ -16,31 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs.prompts import PROMPTS
-from demo.build import build
+from demo.build import build, converted
 from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
-from engine.convert.conversion import convert_model
-from engine.convert.hub import fetch
-from engine.convert.safetensors import TensorFiles
 from engine.models import flops
 from engine.models.config import DecoderConfig
 from engine.settings import SearchSettings
-from engine.text.chat_template import TemplatePolicy
 
 LIBRARIES = ("jax", "jaxlib", "torch", "transformers", "numpy", "polars", "scipy")
 # Largest difference of two rewards, relative to max(1, |reward|).
 TOLERANCE = 1e-4
 _PRODUCT_BYTES = 2**30  # of all matrices that are multiplied in one measurement
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells (the first row is the header) as text: first column left, all else right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in rows
-    ]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
 def spread(values: Sequence[float], form: str) -> tuple[str, str]:
@@ -103,26 +89,9 @@ def parser(description: str, numbers: Mapping[str, tuple[int, str]]) -> argparse
 
 
 def embedded_model(slug: str, folder: Path) -> tuple[Path, Checkpoint]:
-    """An embedded model as a Hugging Face folder and as a checkpoint; both made if missing.
-
-    Args:
-      slug: name of the model.
-      folder: where the demo keeps its models.
-
-    Raises:
-      SystemExit: the checkpoint was made of other weights.
-    """
+    """An embedded model below the demo's folder, made if missing: in Hugging Face format, ours."""
     [source] = build(folder / "hf", [EMBEDDED[slug]])
-    destination = folder / "checkpoints" / slug
-    if not destination.exists():
-        policy = TemplatePolicy(bos="template", date=None)  # as the demo converts them
-        return source, convert_model(
-            fetch(str(source), None), destination, slug=slug, policy=policy
-        )
-    checkpoint = Checkpoint.open(destination)
-    if dict(checkpoint.card.files) != TensorFiles.open(source).hashes():
-        raise SystemExit(f"bench: {destination} was made of other weights; remove it")
-    return source, checkpoint
+    return source, converted(folder, slug)
 
 
 def take_turns(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:

@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from transformers import BertTokenizer, ElectraConfig, ElectraForSequenceClassification
 
-from bench.common import aligned, best_s, cores, machine, matmul_rate, seconds_of, spread
+from bench.common import best_s, cores, machine, matmul_rate, seconds_of, spread
 from bench.peers import quiet
 from bench.sweep import AssayWay
 from engine.checkpoint.card import Checkpoint
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
+from engine.display import aligned
 from engine.models import flops
 from engine.scoring.batches import rows_of_step
 from engine.text.chat_template import TemplatePolicy
@@ -95,7 +96,8 @@ def compare(
         ratios = np.array(seconds)[:, 1] / np.array(spent["assay"])[:, 1]
         totals = (f"{total:,.1f}" for total in np.sum(seconds, 0))
         rows.append((name, *totals, *spread(ratios, "{:.2f}x")))
-    print(f"\n{chosen.positions} positions; transformers in batches of {batch}\n{aligned(rows)}")
+    print(f"\n{chosen.positions} positions; transformers in batches of {batch}")
+    print("\n".join(aligned(rows)))
     ours, other = (np.concatenate(parts) for parts in rewards.values())
     difference, deviation = float(np.abs(ours - other).max()), float(other.std())
     print(f"largest difference of rewards {difference:.1e}, standard deviation {deviation:.2g}")
@@ -114,7 +116,7 @@ def rates(checkpoint: Checkpoint, lengths: Sequence[int], step_size: int) -> str
         alone = matmul_rate(config, size, positions, "float32")
         cells = f"{positions}", f"{size}", f"{rate:,.0f}", f"{reached / 1e9:,.0f}"
         rows.append((*cells, f"{reached / alone:.0%}"))
-    return aligned(rows)
+    return "\n".join(aligned(rows))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -25,7 +25,6 @@ from flax import nnx
 from bench import peers
 from bench.common import (
     TOLERANCE,
-    aligned,
     cores,
     embedded_model,
     gcg_settings,
@@ -38,6 +37,7 @@ from bench.common import (
 )
 from configs.prompts import PROMPTS
 from engine.checkpoint.restore import restore
+from engine.display import aligned
 from engine.mesh import build_mesh
 from engine.models import flops
 from engine.scoring.batches import token_candidates
@@ -116,7 +116,7 @@ def table(rates: Mapping[str, np.ndarray], work: Mapping[str, float]) -> str:
         ratio = spread(rates["assay"] / rate, "{:.2f}x") if name == "torch" else ("", "")
         speed = f"{np.median(rate) * work[name] / 1e9:,.0f}"
         rows.append((name, *spread(rate, "{:.3f}"), f"{work[name] / 1e12:.2f}", speed, *ratio))
-    return aligned(rows)
+    return "\n".join(aligned(rows))
 
 
 def run(chosen: argparse.Namespace) -> bool:

@@ -22,7 +22,6 @@ import numpy as np
 from bench import peers
 from bench.common import (
     TOLERANCE,
-    aligned,
     cores,
     embedded_model,
     machine,
@@ -36,6 +35,7 @@ from bench.common import (
 from configs.prompts import PROMPTS
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
+from engine.display import aligned
 from engine.mesh import build_mesh
 from engine.models import flops
 from engine.scoring.batches import token_candidates
@@ -111,7 +111,7 @@ def rate_table(rates: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> st
     for name, rate in rates.items():
         ratios = ("", "") if name == "assay" else spread(rates["assay"] / rate, "{:,.1f}x")
         rows.append((name, f"{counts[name]:,}", *spread(rate, "{:,.0f}"), *ratios))
-    return aligned(rows)
+    return "\n".join(aligned(rows))
 
 
 def run(chosen: argparse.Namespace) -> bool:

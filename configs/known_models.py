@@ -77,17 +77,6 @@ _TABLES = _read()
 MODELS, NEXT, LANGUAGE_MODELS = (_TABLES[name] for name in ("paper", "next", "language"))
 KNOWN = MODELS | NEXT | LANGUAGE_MODELS
 
-# Reward models that benchmarks and training recipes name and that are not read -> why.
-NOT_READ = {
-    "llm-blender/PairRM": "compares two replies",
-    "RLHFlow/pair-preference-model-LLaMA3-8B": "compares two replies",
-    "gaotang/RM-R1-DeepSeek-Distilled-Qwen-14B": "writes text before it rates",
-    "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle": "needs a template: --config.template_vars",
-    "ShikaiChen/LDL-Reward-Gemma-2-27B-v0.1": "its head is of label distributions",
-    "RLHFlow/Decision-Tree-Reward-Llama-3.1-8B": "a decision tree compares five ratings of replies",
-    "PKU-Alignment/beaver-7b-v1.0-reward": "normalises its scores; pickled",
-}
-
 
 def find(source: str) -> ModelSpec | None:
     """The entry of a hub id, or of a folder named after one; None if it is not listed.

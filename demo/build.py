@@ -251,12 +251,6 @@ def tokenizer_config(reader: gguf.GGUFReader) -> dict:
     }
 
 
-def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file, as hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_json(path: Path, value: dict) -> None:
     """Writes `value` as indented JSON with a final newline."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -300,7 +294,9 @@ def build_folder(
 
 def stamp(model: EmbeddedModel, heads: Path = HEADS) -> dict:
     """Returns what a folder is built from; a folder with another stamp is out of date."""
-    head = None if model.head == "lm" else sha256(heads / model.head_file)
+    head = None
+    if model.head != "lm":
+        head = hashlib.sha256((heads / model.head_file).read_bytes()).hexdigest()
     weights = find_gguf()
     return {
         "recipe": RECIPE,

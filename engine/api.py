@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,9 +31,6 @@ from engine.settings import SearchSettings, check_integer
 from engine.sweep.setup import vocabulary_of
 from engine.text.chat_template import checked_text, with_reply_start
 from engine.types import Prompt
-
-if TYPE_CHECKING:
-    from launch.serving.server import Server
 
 
 def load(
@@ -302,31 +299,6 @@ class RewardModel:
         found = certificate(objective, self._scorer, np.array(ids, np.int32))
         return dataclasses.asdict(found)
 
-    def explore(
-        self, second: "RewardModel | None" = None, *, run: str | None = None, port: int = 0
-    ) -> "Server":
-        """Serves a page that asks this model, and a second one beside it; shown in a notebook.
-
-        What the page computes, and what it sends where, is in docs/serve.md. It is on this machine
-        alone, and goes with `close()` or with the kernel. The first question waits until the
-        programs are compiled.
-
-        Args:
-          second: another model, on the same mesh and in the same dtype.
-          run: a folder that questions can be kept in, as `assay sweep` would compute them.
-          port: of the page; 0 for any that is free.
-
-        Raises:
-          AssayError: the extra `serve` is not installed, or the port is taken.
-        """
-        try:  # the page stands above the engine: what does not ask for it does not load it
-            from launch.serving.server import explore
-        except ModuleNotFoundError as error:
-            message = f"no package {error.name}; pip install 'assay-rewards[serve]'"
-            raise AssayError(message) from error
-        models = _reward_models([self] if second is None else [self, second])
-        return explore([(model._checkpoint, model._scorer) for model in models], run, port)
-
     def _replies(
         self, prompt: Prompt, replies: Sequence[str], mode: str, pooling: str
     ) -> np.ndarray:
@@ -355,14 +327,6 @@ class RewardModel:
         numbers = scored(self._checkpoint, scorer, rows)
         check_finite(self.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], numbers)
         return numbers
-
-
-def _reward_models(models: Sequence[RewardModel]) -> list[RewardModel]:
-    """The models that a caller gives, as a list; raises AssayError for anything else."""
-    given = models if isinstance(models, Sequence) else [models]
-    if other := next((model for model in given if not isinstance(model, RewardModel)), None):
-        raise AssayError(f"{other!r}: no reward model; allowed: what `load` returns of one")
-    return list(given)
 
 
 # Any: settings are of several types.

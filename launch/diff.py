@@ -9,21 +9,18 @@ Exit status: 0: every limit holds; 1: some do not; 2: an input is refused, or a 
 
 import json
 import sys
-from pathlib import Path
 
 from analysis.measures.two_models import AFTER, BEFORE
 from analysis.report import verdict as verdicts
 from analysis.report.folder import check_target
 from analysis.settings import Limits
 from engine.errors import AssayError
-from engine.lists.files import read_pairs
 from engine.runs import storage
 from engine.settings import PromptSettings
 from engine.sources.resolve import is_model
 from launch.common import command, comparing, inputs, reporting, scoring
 from launch.common.comparing import DiffSettings
-from launch.common.config import SCORING_ANY, CommandSettings, keys_set, made
-from launch.common.text import say
+from launch.common.config import SCORING_ANY, CommandSettings, made
 
 _SIDE = "A run, or a model: checkpoint, model's folder or hub id."
 _FLAGS = {
@@ -56,16 +53,8 @@ def diff(given: command.Given) -> command.CommandResult:
         raise AssayError("--run is missing; allowed: a folder for the rewards of the checkpoints")
     folders = [path for side, path in paths.items() if side not in checkpoints]
     check_target(target, [*folders, *([storage.path_of(given.run)] if given.run else [])])
-    if not given.items and "limits.accuracy" in keys_set(given):
-        raise AssayError("--config.limits.accuracy needs pairs; name them as --items")
-    if not given.probes and "limits.probe" in keys_set(given):
-        raise AssayError("--config.limits.probe needs --probes, and pairs as --items")
-    listed = read_pairs(Path(given.items)) if given.items else None
-    for note in listed.notes if listed else ():
-        say(f"note: {note}")
-    verdict, page, left_out = comparing.compared(
-        given, paths, target, listed, inputs.probes_of(given, listed), limits, settings
-    )
+    arguments = (inputs.limited_pairs(given), limits, settings)
+    verdict, page, left_out = comparing.compared(given, paths, target, *arguments)
     last = f"{page}: {'; '.join(filter(None, [verdict.summary, left_out]))}"
     return command.CommandResult(
         "\n".join([*verdicts.terminal_lines(verdict), last]),

@@ -17,7 +17,7 @@ imported again, and more files may be imported into the same run.
 import sys
 
 from launch.common import command
-from launch.common.released_files import Choices
+from launch.common.released_scores import Choices
 from launch.common.released_scores import import_scores as import_files
 
 _FLAGS = {

@@ -23,11 +23,9 @@ def logprobs(given: command.Given) -> command.CommandResult:
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=items is None)
     settings, mesh = scoring.settings(LogprobSettings, given.config, models)
-    on_outcomes = sharding.show_models(given)
     with command.run_lock("logprobs", run, wait=given.wait):
-        new = sweep_logprobs(
-            models, prompts, run, settings, mesh, items=items, on_outcomes=on_outcomes
-        )
+        arguments, show = (models, prompts, run, settings, mesh), scoring.show_models
+        new = sweep_logprobs(*arguments, items=items, on_outcomes=show)
     place = f"item_logprobs/{items[0]}" if items else "logprobs"
     return scoring.computed(run, place, models, prompts, new, "log-probabilities")
 

@@ -86,8 +86,7 @@ def behind(work: Scored, say: Say) -> None:
 
 def score(work: Scored, say: Say) -> None:
     """Scores the list."""
-    if work.items is None:
-        return
+    assert work.items is not None
     name, replies = work.items
     under = counted(len(work.word_prompts), "prompt")
     say(f"scoring {counted(len(replies), 'reply')} of {name} under {under}")
@@ -99,8 +98,7 @@ def score(work: Scored, say: Say) -> None:
 def judge(work: Scored, say: Say) -> None:
     """Scores the list of conversations under their own prompts, and says what people chose."""
     listed = work.conversations_list
-    if listed is None:
-        return
+    assert listed is not None
     say(f"scoring {listed.size_in_words} of {listed.name} under their own prompts")
     arguments, show = (None, work.run, work.word_settings, work.mesh), scoring.show_models
     work.new += sweep_rewards(work.models, *arguments, on_outcomes=show, items=listed[:3])
@@ -117,8 +115,6 @@ def judge(work: Scored, say: Say) -> None:
 
 def logprobs(work: Scored, say: Say) -> None:
     """Log-probabilities of every token and of the list, in the language models."""
-    if not work.language:
-        return
     models = counted(len(work.language), "language model")
     say(f"log-probabilities of {models} under the same prompts")
     arguments = (work.run, work.logprobs, work.mesh)

@@ -91,11 +91,6 @@ def report(given: command.Given) -> command.CommandResult:
         pipeline.run(STEPS, work, asked)
         run = analysis.load(work.run)
     slugs = [model.card.slug for model in work.models]
-    swept = [r.seconds for (model, _), r in run.results.items() if model in slugs]
-    if listed is not None and not behind and swept:
-        rows = min(given.config.after.rows, listed.table["row"].n_unique())
-        seconds = len(slugs) * rows * sum(swept) / len(swept)
-        after.say_cost(seconds, rows, given.items)
     words = [
         scoring.extremes(model, prompt, run.scores(models=[model], prompts=[prompt]).collect())
         for model, prompt in itertools.product(slugs, prompts)

@@ -11,15 +11,13 @@ from pathlib import Path
 
 import analysis
 from analysis import report
-from engine.display import aligned
 from engine.lists.files import list_name
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.settings import PromptSettings, SweepSettings
 from launch.common import command, paper_models, reporting, scoring
 from launch.common.config import SCORING, CommandSettings
-from launch.common.released_files import people, read
-from launch.common.released_scores import has_human_ranks
+from launch.common.released_scores import has_human_ranks, people, read
 from launch.common.reporting import ReportSettings
 from launch.common.text import one_line, say
 
@@ -39,22 +37,15 @@ _FLAGS = {
     ),
     "elo": (None, "CSV of the EloEverything items with human ranks, from the authors' release."),
     "models": ([], "Slugs of the paper's models, comma-separated; by default all available."),
-    "plan": (False, "Print which models would be scored, and do nothing else."),
 }
 
 
 def reproduce(given: command.Given) -> command.CommandResult:
-    """Flags -> plan, or the scores of each model and the report."""
+    """Flags -> the scores of each model, and the report."""
     root = storage.path_of(command.paths(given, "root")[0])
     folder, run, config = given["source-dir"].value, root / "run", given.config
     models = paper_models.at_hand(given.models, None if folder is None else Path(folder))
-    if given.plan:
-        rows = [(s.nickname, f"{s.size_b:g}B", source) for s, source in models.items()]
-        return command.CommandResult("\n".join(aligned([("model", "size", "source"), *rows])))
-    page_settings, failures = (
-        reporting.settings_of(config.analyze),
-        {s.nickname: "" for s in models},
-    )
+    page_settings, failures = reporting.settings_of(config.analyze), dict[str, str]()
     prompts = scoring.chosen_prompts(config.prompts, ())
     humans = people(read(Path(given.elo))) if given.elo else None
     listed = list_name(Path(given.elo)) if given.elo else ""
@@ -70,18 +61,16 @@ def reproduce(given: command.Given) -> command.CommandResult:
             except Exception as error:  # whatever it is, the other models need not wait for it
                 failures[spec.nickname] = one_line(error)
                 say(f"{spec.nickname}: {one_line(error)}; going on with the other models")
-        failed = [f"{name} ({why})" for name, why in failures.items() if why]
-        warning = f"{len(failed)} of {len(models)} models failed: {'; '.join(failed)}\n" * bool(
-            failed
-        )
-        if len(failed) == len(models):
-            return command.CommandResult(warning.strip(), exit_status=1)
+        reasons = "; ".join(f"{name} ({why})" for name, why in failures.items())
+        failed = f"{len(failures)} of {len(models)} models failed: {reasons}\n" * bool(failures)
+        if len(failures) == len(models):
+            return command.CommandResult(failed.strip(), exit_status=1)
         if humans is not None and not known:
             RunFolder.open(str(run)).save({schema.humans_path(listed): humans})
         scored = analysis.load(run, finished_only=True)
         page = report.write_report(scored, root / "report", reporting.metadata(), page_settings)
     facts = {"page": str(page), "failures": failures}
-    return command.CommandResult(f"{warning}report: {page}", lambda: facts, int(bool(failed)))
+    return command.CommandResult(f"{failed}report: {page}", lambda: facts, int(bool(failed)))
 
 
 COMMAND = command.Command(

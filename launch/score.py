@@ -31,7 +31,7 @@ def score(given: command.Given) -> command.CommandResult:
         inputs.check_rendering(models, listed)
     with command.run_lock("score", run, wait=given.wait):
         arguments = (None if listed else prompts, run, settings, mesh)
-        show = sharding.show_models(given)
+        show = scoring.show_models
         rewards = sweep_rewards(models, *arguments, on_outcomes=show, items=items)
         if listed:
             inputs.record(listed, run, slugs)

@@ -32,7 +32,7 @@ def sweep(given: command.Given) -> command.CommandResult:
         prompts = after.fitting(models, starts, given.config.mode, given.config.pooling)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(SweepSettings, given.config, models)
-    show = scoring.show_extremes, sharding.show_models(given)
+    show = scoring.show_extremes, scoring.show_models
     with command.run_lock("sweep", run, wait=given.wait):
         rewards = sweep_rewards(models, prompts, run, settings, mesh, *show)
         if behind and given.shard is None:

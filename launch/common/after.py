@@ -6,7 +6,6 @@ from pathlib import Path
 
 from jax.sharding import Mesh
 
-from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.display import counted, shortened
 from engine.errors import AssayError
@@ -19,7 +18,7 @@ from engine.text.chat_template import with_reply_start
 from launch.common import scoring
 from launch.common.command import Given, paths
 from launch.common.config import made
-from launch.common.text import duration, say
+from launch.common.text import say
 
 _TOKEN = 256  # positions of a token, at most, where its text is tokenised anew
 _SHOWN = 40  # characters of a reply
@@ -95,12 +94,3 @@ def repeat(
     """Repeats the tokens that move the rewards of swept replies most; returns the new rewards."""
     texts = dataclasses.replace(settings, mode="text", lens=False)
     return repeat_rewards(models, prompts, run, texts, mesh)
-
-
-def say_cost(seconds: float, rows: int, path: str) -> None:
-    """Prints what --after_items would add to a report of pairs, and how long it would take."""
-    if processes.writes():
-        say(
-            f"note: --after_items={path} would also score every token behind {rows} of its "
-            f"replies, in about {duration(seconds)} more (docs/behind-a-reply.md)"
-        )

@@ -38,7 +38,6 @@ _JSON: Flags = {
     )
 }
 _CONFIG: Flags = {
-    "print-config": (False, "Print all settings as flags, and do nothing else."),
     "config": (
         None,
         "File of settings, such as configs/search.py:paper. --config.<key>=<value> sets a single "
@@ -46,7 +45,7 @@ _CONFIG: Flags = {
     ),
 }
 _PATHS = ("run", "report", "out", "root", "checkpoint")  # flags whose values --json repeats
-_OF_SHELLS = ("help", "json", "print-config", *joining.FLAGS)  # flags that Python cannot set
+_OF_SHELLS = ("help", "json", *joining.FLAGS)  # flags that Python cannot set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Command:
       name: its name, with which error lines begin.
       body: what it does with its parsed flags; returns the lines to print at the end.
       doc: what `--help` prints before the flags.
-      define: its flags, or functions that define them.
+      define: its flags.
       positional: the flag of a list to which arguments without a flag are added; "": none may be.
       settings: what `--config` sets; None: nothing.
     """
@@ -76,7 +75,7 @@ class Command:
     name: str
     body: Callable[[Given], str | CommandResult]
     doc: str | None
-    define: Sequence[Flags | Callable[[FlagValues], None]] = ()
+    define: Sequence[Flags] = ()
     positional: str = ""
     settings: config_files.CommandSettings | None = None
 
@@ -99,9 +98,6 @@ class Command:
 
                     shown = self.name, self.doc or "", given, self.settings, self.positional
                     show(help_text.text(*shown))
-                    return 0
-                if self.settings and given["print-config"].value:
-                    show(config_files.as_flags(given.config))
                     return 0
                 if "multihost" in given:
                     joining.join(self.name, given)
@@ -286,10 +282,7 @@ def paths(given: Given, flag: str, *, none: bool = False) -> list[str]:
     return listed
 
 
-def _define(given: FlagValues, stated: Flags | Callable[[FlagValues], None]) -> None:
-    if not isinstance(stated, Mapping):
-        stated(given)
-        return
+def _define(given: FlagValues, stated: Flags) -> None:
     kinds: dict[type, Any] = {  # Any: overloaded functions
         list: flags.DEFINE_list,
         tuple: flags.DEFINE_multi_string,

@@ -24,7 +24,7 @@ from engine.errors import AssayError
 from engine.lists.files import ConversationList
 from engine.runs import storage
 from engine.runs.schema import PROBES, SCORES_DIR
-from engine.settings import SweepSettings, check_choice, setting
+from engine.settings import SweepSettings, setting
 from engine.sources.resolve import is_model
 from engine.sweep.outcomes import Outcome
 from engine.sweep.reward_jobs import check_vocabulary, sweep_rewards
@@ -43,10 +43,8 @@ class DiffSettings:
     """What `assay diff` takes beside the settings of a sweep."""
 
     compared: str = setting("Prompts to compare; empty: all, which both sides must have.", "")
-    noise: str = setting(
-        "To measure the noise, sweep one checkpoint (--after, if it is one) again in another dtype "
-        "and step size: under `all` prompts, `one` (the first), or not at all (`off`).",
-        "all",
+    noise: bool = setting(
+        "For the noise, sweep --after (or --before) again in another dtype and step size.", True
     )
     limits: Limits = setting("Limits of the verdict.")
     analyze: AnalyzeSettings = setting("Settings of the report", like="assay analyze")
@@ -98,8 +96,7 @@ def compared(
     given: command.Given,
     paths: Mapping[str, epath.Path],
     target: epath.Path,
-    listed: ConversationList | None,
-    probes: ConversationList | None,
+    lists: Sequence[ConversationList],
     limits: Limits,
     settings: AnalyzeSettings,
 ) -> Difference:
@@ -109,15 +106,13 @@ def compared(
       given: the parsed flags.
       paths: of "before" and "after", each a run or a checkpoint.
       target: folder of the report.
-      listed: pairs that both score; or None.
-      probes: their edited replies, which both score too; or None.
+      lists: pairs that both score, and their edited replies, where there are any.
       limits: what the two may differ by.
       settings: of the report.
 
     Raises:
       AssayError: what cannot be compared or swept, or a setting that would be ignored.
     """
-    check_choice("noise", given.config.noise, ("all", "one", "off"))
     compared = [name for name in given.config.compared.split(",") if name]
     sweeps = _sweeps(given, paths, compared)
     load = functools.partial(analysis.load, allow_incomplete=settings.allow_incomplete)
@@ -128,12 +123,10 @@ def compared(
         else side_of(runs[of], given[f"{of}_model"].value, f"--{of}")
         for of in paths
     }
-    lists = [conversations for conversations in (listed, probes) if conversations is not None]
-    if listed is not None:
+    for listed in lists:
         check_rendering([model for sweep in sweeps.values() for model in sweep.models], listed)
         for of, run in runs.items():
-            for conversations in lists:
-                _check_judged(run, sides[of], conversations)
+            _check_judged(run, sides[of], listed)
     if not sweeps:  # said of what was found to be runs
         _refuse_settings_of_sweeps(given)
     prompts = matching(sides[BEFORE], sides[AFTER], compared)
@@ -142,11 +135,12 @@ def compared(
     for path, run in zip(given.noise, noise, strict=True):
         noise_of(run, sides, runs, prompts, f"--noise={path}")
     again: NeededSweep | None = None
-    if sweeps and given.config.noise != "off":
-        under = prompts if given.config.noise == "all" else prompts[:1]
-        again = [*sweeps.values()][-1].again(under, storage.path_of(given.run) / "noise")
+    line = f"sweeping {' and '.join(sweeps)} under {counted(len(prompts), 'prompt')}"
+    if sweeps and given.config.noise:
+        again = [*sweeps.values()][-1].again(prompts, storage.path_of(given.run) / "noise")
+        line += f", for the noise {[*sweeps][-1]} also in {again.settings.dtype}"
     if sweeps:
-        say(_cost(sweeps, again, prompts, listed))
+        say(line)
         _sweep(given, [*sweeps.values()], again, lists)
     runs |= {of: load(sweep.run) for of, sweep in sweeps.items()}
     if again:
@@ -163,8 +157,8 @@ def compared(
         models=(sides[BEFORE].slug, sides[AFTER].slug),
         prompts=prompts,
         noise=noise,
-        pairs=listed.name if listed else "",
-        probes=probes is not None,
+        pairs=lists[0].name if lists else "",
+        probes=len(lists) > 1,
         limits=limits,
         settings=settings,
     )
@@ -193,26 +187,6 @@ def _sweeps(
         folder = storage.path_of(given.run) / of
         sweeps[of] = NeededSweep([model], prompts, str(folder), settings, mesh)
     return sweeps
-
-
-def _cost(
-    sweeps: Mapping[str, NeededSweep],
-    again: NeededSweep | None,
-    prompts: Sequence[str],
-    listed: ConversationList | None,
-) -> str:
-    """What the sweeps are, and what the noise adds to them."""
-    line = f"sweeping {' and '.join(sweeps)} under {counted(len(prompts), 'prompt')}"
-    line += f", and scoring {listed.size_in_words}" if listed else ""
-    if again is None:
-        return line
-    *_, of = sweeps
-    return (
-        f"{line}; then, to measure the noise, {of} once more, in {again.settings.dtype}, under "
-        f"{counted(len(again.prompts), 'prompt')}: this multiplies the time of {of} by "
-        f"{1 + len(again.prompts) / len(prompts):.3g} "
-        "(--config.noise=one: only the first prompt; =off: no such sweep)"
-    )
 
 
 def _sweep(

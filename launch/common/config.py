@@ -7,7 +7,6 @@ differ, as a dict; `--config.<key>=<value>` sets one value.
 import dataclasses
 import re
 import runpy
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -123,17 +122,6 @@ def given_fields(settings: Any, config: ConfigDict) -> dict[str, Any]:
             is_section = isinstance(value, ConfigDict)
             fields[field.name] = made(cast(type, field.type), value) if is_section else value
     return fields
-
-
-def as_flags(config: ConfigDict, above: str = "") -> str:
-    """The settings as flags that set them, one a line."""
-    lines = []
-    for name, value in config.items():
-        if isinstance(value, ConfigDict):
-            lines.append(as_flags(value, f"{above}{name}."))
-        elif value is not None:
-            lines.append(f"--config.{above}{name}={shlex.quote(str(value))}")
-    return "\n".join(lines)
 
 
 def check_key(config: ConfigDict, key: str) -> None:

@@ -15,7 +15,6 @@ assay report org/model-a org/model-b --items=pairs.jsonl --out=reports/both
 assay demo
 assay demo --small --config.root=out/tried
 assay models
-assay cache
 assay cache --clear=my-reward-model
 assay plan Skywork/Skywork-Reward-V2-Qwen3-8B
 assay convert --source=out/my-reward-model --checkpoint=checkpoints/mine
@@ -31,8 +30,6 @@ assay logprobs org/language-model --run=runs/mine --items=words.txt
 assay import_scores --source=elo.csv --layout=items --run=runs/elo --prompt=best
 assay import_scores --source=model_scores --layout=tokens --run=runs/theirs
 assay import_scores --source=steps.csv --layout=items --run=runs/mine --model=mine
-assay import_scores --source=lm --layout=tokens --values=logprobs --run=runs/lm
-assay reproduce --root=out/paper --plan
 assay reproduce --root=out/paper --source-dir=models --elo=elo.csv
 assay verify --run=runs/mine
 assay verify --run=runs/mine --rescore=16 --checkpoint=checkpoints/mine
@@ -52,7 +49,7 @@ _GROUPS = {
     "output": "run report out objectives lens analyze part_size",
     "computing": "dtype step_size mesh check_memory self_check seed shard multihost coordinator "
     "processes process join_timeout",
-    "general": "config print-config wait json help",
+    "general": "config wait json help",
 }
 _WIDTH = 80
 _REPEATED = re.compile(r";\s+repeat this option to specify a list of values$")  # absl's words

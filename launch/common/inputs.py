@@ -16,7 +16,7 @@ from engine.lists.files import ConversationList
 from engine.runs import schema
 from launch.common import scoring
 from launch.common.command import Flags, Given, paths
-from launch.common.config import keys_typed
+from launch.common.config import keys_set, keys_typed
 from launch.common.text import say
 
 FLAGS: Flags = {
@@ -114,6 +114,20 @@ def probes_of(given: Given, listed: ConversationList | None) -> ConversationList
     table = pl.DataFrame(rows, schema=listed.table.schema)
     say(f"--probes: {counted(len(table), 'edited reply')} beside {listed.size_in_words}")
     return listed._replace(name=f"{listed.name}{schema.PROBES}", table=table, notes=[])
+
+
+def limited_pairs(given: Given) -> list[ConversationList]:
+    """The pairs of --items, if any, and their edited replies with --probes.
+
+    Raises AssayError for a limit of what is not scored.
+    """
+    for limit, flag in (("accuracy", "items"), ("probe", "probes")):
+        if f"limits.{limit}" in keys_set(given) and not given[flag].value:
+            raise AssayError(f"--config.limits.{limit} needs --{flag}")
+    listed = files.read_pairs(Path(given.items)) if given.items else None
+    for note in listed.notes if listed else ():
+        say(f"note: {note}")
+    return [rows for rows in (listed, probes_of(given, listed)) if rows is not None]
 
 
 def record(listed: ConversationList, run: str, slugs: Sequence[str]) -> None:

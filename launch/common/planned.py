@@ -29,7 +29,6 @@ from engine.scoring.reward_passes import dtype_named
 from engine.settings import AUTO, check_integer
 from engine.sources.convert import model_of_config
 from engine.sources.resolve import RULE, hub_id
-from launch.common import scoring
 
 _AXES = {"cpu": (1,), "gpu": (1, 2, 4, 8), "tpu": (1, 2, 4, 8)}  # devices along the axis `model`
 
@@ -61,8 +60,9 @@ def model_of_source(source: str) -> Model:
 def planned(config: ConfigDict, source: str) -> tuple[str, dict[str, Any]]:
     """The table of one model, and what it says for --json."""
     model = model_of_source(source)
-    decoder, step = model.config, scoring.step_size(config.step_size)
+    decoder, step = model.config, None if config.step_size == AUTO else config.step_size
     check_integer("self_check", config.self_check, 1)
+    check_integer("step_size", step or 1, 1)
     for name in ("prefix", "own"):
         if not 1 <= config[name] <= decoder.max_positions:
             most = f"{decoder.max_positions}, the model's longest"

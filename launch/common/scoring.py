@@ -142,18 +142,9 @@ def resolved(
     chosen = given_fields(kind, config)
     if config.dtype == AUTO:
         chosen["dtype"] = default_dtype(mesh.devices.flat[0].platform, models)
-    if "step_size" in chosen:
-        chosen["step_size"] = step_size(config.step_size)
+    if chosen.get("step_size") == AUTO:
+        chosen["step_size"] = None
     return chosen, mesh
-
-
-def step_size(value: object) -> int | None:
-    """The candidates of a step that a setting names; None for `auto`."""
-    if value == AUTO:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise AssayError(f"step_size={value!r}; allowed: 'auto', or integers >= 1")
-    return value
 
 
 def result(
@@ -230,10 +221,10 @@ def show_first_rows(outcomes: Sequence[Outcome]) -> None:
         tqdm.write(f"{models}: first row as rendered, read at ⟦ ⟧: {row}", file=sys.stderr)
 
 
-def show_models(outcomes: Sequence[Outcome], least: int = 2) -> None:
-    """Prints what was done of each of `least` or more models, and how they render a list's rows."""
+def show_models(outcomes: Sequence[Outcome]) -> None:
+    """Prints what was done of each of several models, and how they render a list's rows."""
     show_first_rows(outcomes)
-    if len(outcomes) < least:
+    if len(outcomes) < 2:
         return
     head = ("model", "prompts", "new rows", "seconds", "status")
     rows = [

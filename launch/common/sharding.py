@@ -1,13 +1,10 @@
 """`--shard=k/n`: the part of a list of models × prompts that one of n commands computes."""
 
-import functools
 from collections.abc import Mapping, Sequence
 
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
-from engine.sweep.outcomes import OnOutcomes
-from launch.common import scoring
 from launch.common.command import Flags, Given
 
 SHARD: Flags = {
@@ -17,12 +14,6 @@ SHARD: Flags = {
         "Give all n commands the same models and prompts.",
     ),
 }
-
-
-def show_models(given: Given) -> OnOutcomes:
-    """What prints the models at the end: a table, also of a shard's single model."""
-    least = 2 if given.shard is None else 1
-    return functools.partial(scoring.show_models, least=least)
 
 
 def share(

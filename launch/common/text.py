@@ -1,4 +1,4 @@
-"""Text of commands: misspelt names, comma-separated settings, durations, and printing."""
+"""Text of commands: misspelt names, comma-separated settings, and printing."""
 
 import difflib
 import io
@@ -10,19 +10,11 @@ from pathlib import Path
 
 from engine.errors import AssayError
 
-_UNITS = (("days", 86_400, 2 * 86_400), ("h", 3600, 7200), ("min", 60, 180))
-
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the most similar known name; "" where none is similar."""
     close = difflib.get_close_matches(name, list(known), 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def duration(seconds: float) -> str:
-    """A time as `90 s`, `12 min`, `5 h` or `3 days`."""
-    known = (f"{seconds / size:.0f} {unit}" for unit, size, least in _UNITS if seconds >= least)
-    return next(known, f"{seconds:.0f} s")
 
 
 def pieces(text: str) -> tuple[str, ...]:

@@ -20,12 +20,13 @@ from analysis.measures.steps import Step, Steps, panel
 from analysis.report.folder import check_target
 from analysis.run import Run
 from analysis.settings import AnalyzeSettings, Limits
+from analysis.words.questions import check_files
 from configs import known_models
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.convert.safetensors import check_whole
 from engine.display import counted
 from engine.errors import AssayError
-from engine.lists.files import ConversationList, read_pairs
+from engine.lists.files import ConversationList
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder
 from engine.settings import SweepSettings, check_integer, check_switch, setting
@@ -54,10 +55,6 @@ class WatchSettings:
     def __post_init__(self) -> None:
         check_integer("every", self.every, 1)
         check_switch("cpu", self.cpu)
-
-
-class OtherTokens(AssayError):
-    """A step of another tokenizer than the steps before it."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -173,12 +170,12 @@ class Watch:
                 sweep_rewards([model], self.behind, place, settings, mesh, chosen=panelled)
 
     def check_tokens(self, model: Checkpoint) -> None:
-        """Raises OtherTokens for a model whose tokens are not those of the steps before it."""
+        """Raises AssayError for a model whose tokens are not those of the steps before it."""
         if self.known:
             whole = max(self.known.values(), key=lambda known: known.scores.height)
             same = whole.run.models[whole.model]["vocab"] == model.card.tokenizer_hash
             if not same and dict(whole.scores["token_id", "token"].rows()) != model.tokens:
-                raise OtherTokens(f"other tokens than those of step {whole.step}")
+                raise AssayError(f"{model.card.slug}: other tokens than those of step {whole.step}")
 
     def chosen(self, step: int, model: Checkpoint) -> list[int] | None:
         """The token ids that a step scores; None for the whole vocabulary.
@@ -253,13 +250,8 @@ def _opened(given: command.Given, source: str) -> Watch:
         jax.config.update("jax_platforms", "cpu")
         if jax.default_backend() != "cpu":
             raise AssayError("cpu=True: jax has started on another device; start a new process")
-    config = given.config
-    limits, analyze = made(Limits, config.limits), reporting.settings_of(config.analyze)
-    settings = WatchSettings(every=config.every, cpu=config.cpu, limits=limits, analyze=analyze)
-    asked = [key.removeprefix("limits.") for key in keys_set(given) if key.startswith("limits.")]
-    for name, flag in (("accuracy", "items"), ("probe", "probes")):
-        if name in asked and not given[flag].value:
-            raise AssayError(f"--config.limits.{name} needs --{flag}")
+    settings = made(WatchSettings, given.config)
+    check_files(settings.analyze.options)
     prompts = scoring.prompts(given)
     if len(prompts) != 1:
         raise AssayError(f"{len(prompts)} prompts; allowed: one, and another --out for another")
@@ -267,9 +259,6 @@ def _opened(given: command.Given, source: str) -> Watch:
         given.out or Path("reports", f"watch-{name_of(source, known_models.find)}")
     )
     check_target(out / "report", [storage.path_of(source)])
-    listed = read_pairs(Path(given.items)) if given.items else None
-    for note in listed.notes if listed else ():
-        say(f"note: {note}")
     if not given.config.cache:
         given.config.cache = str(out / _CONVERTED)
     [prompt] = prompts.items()
@@ -279,8 +268,8 @@ def _opened(given: command.Given, source: str) -> Watch:
         out=out,
         prompt=prompt,
         settings=settings,
-        asked=asked,
-        lists=[rows for rows in (listed, inputs.probes_of(given, listed)) if rows is not None],
+        asked=[k.removeprefix("limits.") for k in keys_set(given) if k.startswith("limits.")],
+        lists=inputs.limited_pairs(given),
         behind=after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {},
         tracker=trackers.tracker(given.log, str(out)),
     )
@@ -310,10 +299,6 @@ def _do(watch: Watch, step: int, folder: Path) -> None:
     began = time.monotonic()
     try:
         watch.score(step, folder)
-    except OtherTokens as error:
-        watch.left_out.add(folder)
-        say(f"{folder.name}: {error}; skipped")
-        return
     except (AssayError, OSError) as error:
         if watch.looks.get(folder) == _state(folder):
             raise

@@ -32,7 +32,6 @@ Works = tuple[Work | None, Work | None]  # what is short, and what waits in the 
 
 TOKEN = "x-assay-token"  # header of every request behind the page itself
 LOCAL = ("localhost", "127.0.0.1", "::1")
-NOTEBOOKS = "http://localhost:* http://127.0.0.1:* vscode-webview:"  # that may frame the page
 _PAGE = Path(__file__).parent / "page"
 _REPORT = Path(analysis.__file__).parent / "report" / "templates"
 _FILES = {
@@ -44,14 +43,13 @@ _FILES = {
 }
 _HEADERS = {
     "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors "
-)
 
 
 class Guard:
@@ -62,11 +60,10 @@ class Guard:
       token: in the address of the page, then in a header.
       names: of this machine, as a Host header may say them; an empty one: any address, no name, so
         that no other site's name can be made to mean this machine.
-      framed: which pages may frame this one: the sources of `frame-ancestors`.
     """
 
-    def __init__(self, app: ASGIApp, token: str, names: tuple[str, ...], framed: str = "'none'"):
-        self._app, self._token, self._names, self._framed = app, token, names, framed
+    def __init__(self, app: ASGIApp, token: str, names: tuple[str, ...]):
+        self._app, self._token, self._names = app, token, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, with headers that keep the page to itself."""
@@ -74,7 +71,7 @@ class Guard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update({**_HEADERS, "content-security-policy": _POLICY + self._framed})
+                headers.update(_HEADERS)
             await send(message)
 
         why = self._refusal(scope)
@@ -156,7 +153,7 @@ def build(explorer: Explorer) -> Starlette:
 
     def running(fields: requests.Fields) -> Works:
         question = requests.question(fields, len(explorer.models), "reply")
-        text = requests.reply(fields)
+        text = requests.text(fields, "reply")
         return functools.partial(explorer.running, question=question, reply=text), None
 
     def search(fields: requests.Fields) -> Works:

@@ -58,17 +58,16 @@ class Model:
     checkpoint: Checkpoint
     scorer: RewardScorer  # as in a sweep
 
-    @classmethod
-    def of(cls, checkpoint: Checkpoint, loaded: RewardScorer) -> "Model":
-        """A model that a notebook has loaded."""
-        return cls(checkpoint, _with_columns(checkpoint, loaded, "none"))
-
     @functools.cached_property
     def detailed(self) -> RewardScorer:
         """The scorer whose columns are the reward and the objectives, if the head has any."""
-        if not self.checkpoint.card.reward_head.objectives:
-            return self.scorer
-        return _with_columns(self.checkpoint, self.scorer, "values")
+        scorer, card = self.scorer, self.checkpoint.card
+        if not card.reward_head.objectives:
+            return scorer
+        dtype = nnx.merge(scorer.graph, scorer.params).decoder.embedding[...].dtype
+        heads = [card.reward_head]
+        graph, _ = abstract(card.decoder, heads, scorer.mesh, dtype, objectives="values")
+        return RewardScorer.build(graph, scorer.params, scorer.mesh, step_size=scorer.step_size)
 
     @functools.cached_property
     def vocabulary(self) -> pl.DataFrame:
@@ -84,14 +83,6 @@ class Model:
         """The prefix in one of few lengths; a sweep's is shorter, which may change last bits."""
         length = -(-len(prompt.prefix) // _ROOM) * _ROOM
         return self.detailed.prefill(prompt, room=length - len(prompt.prefix))
-
-
-def _with_columns(checkpoint: Checkpoint, scorer: RewardScorer, objectives: str) -> RewardScorer:
-    """A scorer of the same parameters with other columns."""
-    dtype = nnx.merge(scorer.graph, scorer.params).decoder.embedding[...].dtype
-    card = checkpoint.card
-    graph, _ = abstract(card.decoder, [card.reward_head], scorer.mesh, dtype, objectives=objectives)
-    return RewardScorer.build(graph, scorer.params, scorer.mesh, step_size=scorer.step_size)
 
 
 @dataclasses.dataclass(frozen=True)

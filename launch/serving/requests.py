@@ -46,9 +46,9 @@ def only(fields: Fields, *names: str) -> None:
 def question(fields: Fields, models: int, *others: str) -> Question:
     """The question of a request that may have `others` among its fields."""
     only(fields, "model", "system", "question", "after", *others)
-    text, system = _text(fields, "question"), _text(fields, "system", "")
+    system, after = (text(fields, name, "") for name in ("system", "after"))
+    prompt = with_reply_start(with_system(system.strip(), text(fields, "question")), after)
     number = whole(fields, "model", 0, 0, models - 1)
-    prompt = with_reply_start(with_system(system.strip(), text), _text(fields, "after", ""))
     return Question(model=number, prompt=prompt)
 
 
@@ -57,12 +57,7 @@ def replies(fields: Fields) -> list[str]:
     given = fields.get("replies")
     if not isinstance(given, list) or not 1 <= len(given) <= REPLIES:
         raise AssayError(f"replies: allowed: a list of 1 to {REPLIES} texts")
-    return [_text({"reply": text}, "reply", "") for text in given]
-
-
-def reply(fields: Fields) -> str:
-    """The one reply of a request."""
-    return _text(fields, "reply")
+    return [text({"reply": reply}, "reply", "") for reply in given]
 
 
 def search(fields: Fields) -> dict[str, int | str]:
@@ -82,7 +77,8 @@ def whole(fields: Fields, name: str, default: int, least: int, most: int) -> int
     return value
 
 
-def _text(fields: Fields, name: str, default: str | None = None) -> str:
+def text(fields: Fields, name: str, default: str | None = None) -> str:
+    """A text of a request; without a default it must be there."""
     value = fields.get(name, default)
     if not isinstance(value, str):
         raise AssayError(f"{name}: allowed: a text")

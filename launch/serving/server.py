@@ -1,60 +1,20 @@
 """The page's server: uvicorn in a thread, on this machine alone unless told otherwise."""
 
-import asyncio
-import html
 import ipaddress
 import secrets
 import socket
-import sys
 import threading
 import time
-from collections.abc import Sequence
 
-import h11
 import uvicorn
-from flax import nnx
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.scoring.reward_passes import RewardScorer
-from engine.settings import SweepSettings
+from launch.common.text import say
 from launch.serving import app
-from launch.serving.desk import Job
-from launch.serving.explorer import Explorer, Model
+from launch.serving.explorer import Explorer
 
-HOST = "127.0.0.1"
 _STARTS_S = 10.0
-_REQUEST_S = 10.0  # in which a request must be there, its body too
 _CONNECTIONS = 256  # more than computations: a page has several, and some have sent no request yet
-
-
-class Protocol(H11Protocol):
-    """HTTP of uvicorn, with a limit of time for each request: it has none of its own."""
-
-    _late: asyncio.TimerHandle | None = None
-
-    # Wider in the base class; a server of TCP makes no other.
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins to wait for a request."""
-        super().connection_made(transport)
-        self._wait()
-
-    def data_received(self, data: bytes) -> None:
-        """Takes a piece of a request, and waits on where it is not the last one."""
-        try:
-            super().data_received(data)
-        except h11.LocalProtocolError:  # no HTTP, behind a request that was answered already
-            self.transport.abort()
-        self._wait()
-
-    def _wait(self) -> None:
-        waits = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-        if waits and self._late is None:
-            self._late = self.loop.call_later(_REQUEST_S, self.transport.abort)
-        elif self._late is not None and not waits:
-            self._late.cancel()
-            self._late = None
 
 
 class Server:
@@ -64,22 +24,19 @@ class Server:
       explorer: what answers; its desk is closed with the server.
       bound: where it listens: `bind`.
       host: the address that it was bound to.
-      framed: which pages may frame this one: see `app.Guard`.
     """
 
     def __str__(self) -> str:  # in what `assay serve --json` prints
         return self.address
 
-    def __init__(
-        self, explorer: Explorer, bound: socket.socket, host: str = HOST, framed: str = "'none'"
-    ):
+    def __init__(self, explorer: Explorer, bound: socket.socket, host: str = "127.0.0.1"):
         self.explorer, self.token = explorer, secrets.token_urlsafe(24)
         self._socket, self._host = bound, host
         self.port: int = bound.getsockname()[1]
-        guard = app.Guard(app.build(explorer), self.token, _names(host), framed)
+        guard = app.Guard(app.build(explorer), self.token, _names(host))
         config = uvicorn.Config(
             guard,
-            http=Protocol,
+            http="h11",
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -121,27 +78,6 @@ class Server:
         self._thread.join(_STARTS_S)
         self._socket.close()
 
-    def _repr_html_(self) -> str:
-        """The page in a frame, where a notebook shows this object."""
-        address = html.escape(self.address)
-        style = "width:100%;height:900px;border:0"
-        return f'<iframe src="{address}" style="{style}" title="assay"></iframe>'
-
-    def __repr__(self) -> str:
-        return f"Server({self.address})"
-
-
-def explore(
-    loaded: Sequence[tuple[Checkpoint, RewardScorer]], run: str | None, port: int
-) -> Server:
-    """Serves models that are on devices already, in threads; see `RewardModel.explore`."""
-    first = loaded[0][1]
-    dtype = nnx.merge(first.graph, first.params).decoder.embedding[...].dtype
-    settings = SweepSettings(dtype=str(dtype), step_size=first.step_size)
-    explorer = Explorer([Model.of(*pair) for pair in loaded], settings, run)
-    explorer.desk.enter(Job(lambda job: explorer.warm_up(), lambda event, data: None))
-    return Server(explorer, bind(HOST, port), framed=app.NOTEBOOKS)
-
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket at an address of this machine; port 0 is any that is free.
@@ -164,9 +100,8 @@ def _names(host: str) -> tuple[str, ...]:
     """What a Host header may call this machine."""
     if host in app.LOCAL:
         return app.LOCAL
-    print(
+    say(
         f"serve: --host={host}: whoever reaches this machine and knows the address may use the "
-        "model; nothing is encrypted",
-        file=sys.stderr,
+        "model; nothing is encrypted"
     )
     return (*app.LOCAL, host.lower(), socket.gethostname().lower(), "")

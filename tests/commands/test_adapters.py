@@ -6,7 +6,7 @@ from tests.support import folders, torch_models
 from tests.support.adapters import Adapter, write
 from tests.support.sweeps import Run
 
-SWEEP = ("--config.step_size=64", "--config.prompts=greatest", "--config.noise=off")
+SWEEP = ("--config.step_size=64", "--config.prompts=greatest", "--noconfig.noise")
 
 
 @pytest.fixture
@@ -23,15 +23,13 @@ def test_the_base_that_the_user_names_and_hashes_are_in_the_run(command, pair):
     assert str(pair / "moved") in done.err[0]
     assert done.out == [f"{pair / 'ck'}: adapter, 1 layer, linear head, 264 tokens, float32"]
     run = pair / "run"
-    sweep = (f"--checkpoint={pair / 'ck'}", f"--run={run}", "--config.prompts=greatest")
-    assert command("sweep", *sweep, "--config.step_size=64").code == 0
+    sweep = (f"--run={run}", "--config.prompts=greatest", "--config.step_size=64")
+    command("sweep", pair / "ck", *sweep).fine()
     base = {"source": str(pair / "moved"), "revision": None}
     assert Run(run).record()["models"]["adapter"]["base"] == base
     [result] = Run(run).results().values()
     assert {len(digest) for digest in (result.identity.adapter, result.identity.base)} == {64}
-    assert command("verify", f"--run={run}").code == 0
-    rescored = command("verify", f"--run={run}", "--rescore=5", f"--checkpoint={pair / 'ck'}")
-    assert rescored.code == 0
+    command("verify", f"--run={run}", "--rescore=5", f"--checkpoint={pair / 'ck'}").fine()
 
 
 @pytest.mark.slow

@@ -4,22 +4,22 @@ import shlex
 
 import pytest
 
-from tests.support import runs
+from tests.support import runs, tiny
 
 FILES = {
     "words.txt": "love\n",
     "no-name.csv": "word,n\nlove,1\n",
-    "quotes.csv": 'name\n"say \\"no\\""\n',
     "empty-line.txt": "love\r\n\r\nwar",
     "list.json": "[]",
     "empty.txt": "",
     "empty.jsonl": "\n",
     "header.csv": "name\n",
     "array.jsonl": '[\n{"reply": "love"}\n]',
-    "semicolons.csv": "name;n\nlove, war;1\n",
     "surrogate.jsonl": '{"reply": "love"}\n{"reply": "\\ud800"}\n',
     "bare.jsonl": "{}\n",
     "prompts.csv": "prompt,reply\na,b\n",
+    "pairs.csv": "prompt,chosen,rejected\na,b,c\n",
+    "texts.csv": "chosen,rejected\na,b\n",
     "config.json": "{",
 }
 MODELS = "--checkpoint is missing"
@@ -49,7 +49,7 @@ CASES = {
         "--prompt=\udcff": "argument '--prompt=\\udcff': not UTF-8",
         "--config.dtype=fp8": "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'",
         "--config.mesh.model=3": "mesh.model=3",
-        "--config.step_size=0": "step_size=0; allowed: 'auto', or integers >= 1",
+        "--config.step_size=0": "step_size=0; allowed: integers >= 1",
         "--config.beta=2": "beta=2.0",
         "--after=": "--after='': empty",
         "--prompt=a␟b": "prompt: holds the character '␟'",
@@ -58,8 +58,8 @@ CASES = {
         "--after_items={tmp}/words.txt --config.after.rows=0": "after.rows=0",
         "--after_items={tmp}/prompts.csv --prompt=Why?": "leave out --prompt",
         "--after=x --reward-of=a,b": "--reward-of with --after",
+        "{tmp}/no-model --after_items={tmp}/no.jsonl": "--after_items={tmp}/no.jsonl",
         "--shard=0/2": f"shard='0/2'; {OF_SHARDS}",
-        "--shard=1/2/3": f"shard='1/2/3'; {OF_SHARDS}",
         "--coordinator=here --processes=2 --process=0": "coordinator 'here'; allowed: host:port",
         "--coordinator=h:1234 --processes=2 --process=2": "process 2 of 2",
     },
@@ -67,19 +67,20 @@ CASES = {
         "--items={tmp}/words.txt --name=../words": "'../words'",
         "--items={tmp}/no-name.csv": "items={tmp}/no-name.csv: no column 'name'; it has word, n",
         "--items={tmp}/bare.jsonl": "items={tmp}/bare.jsonl: no column 'name'; it has none",
-        "--items={tmp}/quotes.csv": "items={tmp}/quotes.csv: row 1 is not CSV",
         "--items={tmp}/empty-line.txt": "line 2",
         "--items={tmp}/words.txt --column=word": "--column='word'",
         "--items={tmp}/empty.txt": "empty.txt: no replies",
         "--items={tmp}/empty.jsonl": "empty.jsonl: an empty file",
         "--items={tmp}/header.csv": "header.csv: no replies",
         "--items={tmp}/array.jsonl": "array.jsonl: a JSON array",
-        "--items={tmp}/semicolons.csv": "cells are separated by ';'; allowed: ','",
         "--items={tmp}/surrogate.jsonl": "jsonl: column 'reply', row 2",
         "--items={tmp}/list.json": "list.json; allowed: a .txt",
+        "--items={tmp}/words.txt --probes": "--probes: no pairs",
+        "--items={tmp}/prompts.csv --probes": "--probes: no pairs",
+        "--items={tmp}/pairs.csv --name=a.probes": "list 'a.probes'",
+        "--items={tmp}/texts.csv --prompt=Why? --prompt=How?": "one --prompt",
         "--items={tmp}/missing.txt": "items={tmp}/missing.txt: No such file or directory",
         "--items={tmp}/prompts.csv --prompt=Why?": OF_PAIRS + "prompt",
-        "--items={tmp}/prompts.csv --config.prompts=greatest": OF_PAIRS + "config.prompts",
     },
     "score --reward-of={language},{before} --run={run} --items={tmp}/words.txt": {
         "--config.mode=ids": "mode='ids' with --reward-of"
@@ -94,12 +95,18 @@ CASES = {
     },
     "search": {
         "--config.steps.x=1": "--config has no key 'x'",
-        "--config.mesh=1": "--config.mesh=1",
         "--config=": "--config: No such file or directory: ''",
     },
     "search --checkpoint={model} --run={run} --config.length=3 --config.topk=16 "
     "--config.candidates=12": {
         "--config.allow={tmp}/none.txt": "allow={tmp}/none.txt",
+    },
+    "convert --source={judge} --checkpoint={tmp}/c --config.template_vars": {
+        "=principle=a,principel=b": "'principel'; allowed: principle",
+        "=messages=x": "template_vars: messages",
+        "=bos_token=x": "template_vars: bos_token",
+        "=principle": "template_vars='principle'",
+        "=principle=a,principle=b": "each name once",
     },
     "watch": {
         "": "--folder",
@@ -123,7 +130,7 @@ CASES = {
     },
     "plan": {
         "": "--source is missing",
-        "--source=gemma-2-2b --config.prefix=9999": ("prefix=9999; allowed: 1 to 8192"),
+        "--source=gemma-2-2b --config.prefix=9999": "prefix=9999; allowed: 1 to 8192",
         "--source={tmp}/config.json": "config.json",
     },
     "reproduce --root={tmp}/root": {
@@ -134,10 +141,17 @@ CASES = {
             "Ray2333/GRM-gemma2-2B-rewardmodel-ft"
         ),
     },
+    "diff --before={model} --after={model} --run={run} --report={tmp}/report": {
+        "--config.limits.probe=1 --items={tmp}/pairs.csv": "--config.limits.probe needs --probes",
+        "--config.limits.probe=nan --probes": "diff.limits.probe=nan",
+        "--config.limits.accuracy=0.5": "--config.limits.accuracy needs --items",
+    },
     "verify --run={run}": {"--rescore=5": "--rescore and --checkpoint"},
 }
 LINES = [
-    (f"{command} {flags}", text) for command, rows in CASES.items() for flags, text in rows.items()
+    (f"{command}{'' if flags[:1] == '=' else ' '}{flags}", text)
+    for command, rows in CASES.items()
+    for flags, text in rows.items()
 ]
 
 
@@ -150,6 +164,9 @@ def place(checkpoint, tmp_path):
         "model": lambda: checkpoint().path,
         "language": lambda: checkpoint("lm", head="lm").path,
         "before": lambda: checkpoint("lm-before", head="lm", seed=7).path,
+        "judge": lambda: tiny.write_model(
+            tmp_path / "hf", template="{{ principle }}" + tiny.CHATML
+        ),
         "small": lambda: runs.small_run(tmp_path / "small"),
         "run": lambda: tmp_path / "run",
         "tmp": lambda: tmp_path,

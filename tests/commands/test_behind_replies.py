@@ -54,39 +54,14 @@ def test_each_text_stands_behind_each_prompt_and_a_second_call_computes_nothing(
     assert command("verify", f"--run={run}", f"--checkpoint={model}", "--rescore=3").fine()
 
 
-@pytest.mark.parametrize(("of", "count"), [("rejected", 2), ("both", 4)])
-def test_a_sample_of_pairs_stands_behind_its_own_prompts(
-    command, model, pairs, tmp_path, of, count
-):
+def test_a_sample_of_pairs_stands_behind_its_own_prompts(command, model, pairs, tmp_path):
     run = tmp_path / "run"
-    flags = [f"--after_items={pairs}", "--config.after.rows=2", f"--config.after.of={of}"]
+    flags = [f"--after_items={pairs}", "--config.after.rows=2", "--config.after.of=both"]
     done = command("sweep", model, f"--run={run}", "--shard=1/1", *flags).fine()
     behind = prompts(run / "shard-1-of-1")
-    sides = ("chosen", "rejected") if of == "both" else (of,)
-    known = {f"{row['prompt']}␟{row[side]}" for row in PAIRS for side in sides}
-    assert len(behind) == count and known >= set(behind)
-    assert any(
-        line.startswith(f"note: behind {count} replies of {pairs} (rows ") for line in done.err
-    )
-
-
-def test_a_file_of_replies_stands_behind_the_prompts_of_the_command(
-    command, model, source, tmp_path
-):
-    replies, run = source("one\ntwo\n", "replies.txt"), tmp_path / "run"
-    command("sweep", model, f"--run={run}", "--prompt=Why?", f"--after_items={replies}").fine()
-    assert prompts(run) == ["Why?␟one", "Why?␟two"]
-
-
-@pytest.mark.slow
-def test_rows_of_several_turns_are_left_out_and_counted(command, model, source, tmp_path):
-    turns = [{"role": r, "content": "x"} for r in ("user", "assistant", "user", "assistant")]
-    rows = [*PAIRS[:1], {"prompt": turns[:3], "chosen": "a", "rejected": "b"}]
-    file, run = source("\n".join(map(json.dumps, rows)), "turns.jsonl"), tmp_path / "run"
-    flags = [f"--run={run}", f"--after_items={file}", "--shard=1/1"]
-    done = command("sweep", model, *flags).fine()
-    assert "(rows 1); 1 replies cannot be used" in "".join(done.err)
-    assert len(prompts(run / "shard-1-of-1")) == 1
+    known = {f"{row['prompt']}␟{row[side]}" for row in PAIRS for side in ("chosen", "rejected")}
+    assert len(behind) == 4 and known >= set(behind)
+    assert any(line.startswith(f"note: behind 4 replies of {pairs} (rows ") for line in done.err)
 
 
 def test_replies_that_leave_no_room_are_named_and_left_out(command, model, source, tmp_path):
@@ -100,29 +75,23 @@ def test_replies_that_leave_no_room_are_named_and_left_out(command, model, sourc
     assert "too long for the 256 tokens" in command("sweep", *flags, f"--after={long}").refusal()
 
 
-def test_the_file_is_read_before_a_model_is_opened(command, tmp_path):
-    flags = [f"{tmp_path}/no-model", f"--run={tmp_path}/run", f"--after_items={tmp_path}/no.jsonl"]
-    assert f"--after_items={tmp_path}/no.jsonl" in command("sweep", *flags).refusal()
-
-
-def test_equal_replies_count_once(command, model, source, tmp_path):
-    file = source("\n".join(map(json.dumps, [*PAIRS[:2], *PAIRS[:2]])), "twice.jsonl")
+def test_equal_replies_count_once_and_rows_of_several_turns_are_left_out(
+    command, model, source, tmp_path
+):
+    turns = [{"role": r, "content": "x"} for r in ("user", "assistant", "user", "assistant")]
+    rows = [*PAIRS[:2], *PAIRS[:2], {"prompt": turns[:3], "chosen": "a", "rejected": "b"}]
+    file = source("\n".join(map(json.dumps, rows)), "twice.jsonl")
     flags = [f"--run={tmp_path}/run", f"--after_items={file}", "--shard=1/1"]
     done = command("sweep", model, *flags).fine()
     assert len(prompts(tmp_path / "run/shard-1-of-1")) == 2
-    assert any(line.startswith("note: behind 2 replies of ") for line in done.err)
+    [line] = [line for line in done.err if line.startswith("note: behind 2 replies of ")]
+    assert "; 1 replies cannot be used" in line
 
 
 @pytest.mark.slow
-def test_a_report_of_pairs_says_what_replies_would_add_and_with_them_has_the_chapter(
-    command, model, pairs, tmp_path, light
-):
+def test_a_report_with_replies_has_the_chapter(command, model, pairs, tmp_path, light):
     flags = [model, f"--out={tmp_path}/out", "--prompt=Why?", f"--items={pairs}"]
-    without = command("report", *flags).fine()
-    [line] = [line for line in without.err if "--after_items" in line]
-    assert "behind 5 of its replies" in line
-    done = command("report", *flags, f"--after_items={pairs}").fine()
-    assert not any("would also score" in line for line in done.err)
+    command("report", *flags, f"--after_items={pairs}").fine()
     table = pl.read_csv(tmp_path / "out/report/tables/appended.csv")
     assert table["model"].unique().to_list() == ["tiny"]
     lists = {schema.repeated_group(p.name) for p in (tmp_path / "out/run/items").iterdir()}

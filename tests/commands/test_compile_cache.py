@@ -21,7 +21,7 @@ PROGRAMS = """
 import jax, jax.numpy as jnp
 from engine import programs
 programs.enable_cache()
-for n in range(30):
+for n in range(8):
     print(n, jax.jit(lambda x: jnp.sin(x) * n)(jnp.arange(4.0)).sum(), flush=True)
 """
 
@@ -87,18 +87,11 @@ def test_an_empty_name_or_a_folder_that_cannot_be_made_turns_it_off(enabled, tmp
     assert enabled(HOME="/dev/null") is None
 
 
-def test_a_folder_that_the_user_gave_jax_is_kept(enabled, tmp_path):
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
-    programs.enable_cache()
-    assert folder() == str(tmp_path / "mine")
-    assert not (tmp_path / "mine").exists()
-
-
 def test_a_second_process_compiles_nothing_but_damaged_entries_and_says_no_word(tmp_path):
     """Truncated, garbled and empty ones; every fourth is whole."""
     first = printed(tmp_path)
     whole = entries(tmp_path)
-    assert len(first) == 30 and len(whole) >= 30
+    assert len(first) == 8 <= len(whole)
     for index, (name, data) in enumerate(whole.items()):
         damaged = (data[: len(data) // 2], data[::-1], b"", data)[index % 4]
         (tmp_path / "compiled" / name).write_bytes(damaged)

@@ -47,11 +47,6 @@ def test_an_override_sets_its_key(search_settings, argv, key, value):
     assert search_settings(*argv)[key] == value
 
 
-def test_two_calls_share_no_settings(search_settings):
-    assert search_settings("--config.steps=7")["steps"] == 7
-    assert search_settings()["steps"] == 500
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -84,11 +79,6 @@ def test_prompts_are_named_one_by_one_and_in_sets():
     assert [*scoring.chosen_prompts("paper", ())] == ["greatest", "best", "worst"]
 
 
-def test_a_setting_that_the_command_does_not_take_is_refused(command):
-    line = command("sweep", "--run=run", "--config.tokens=600").refusal()
-    assert line.startswith("sweep: --config has no key 'tokens'")
-
-
 WITH_SETTINGS = [name for name in COMMANDS if name not in ("models", "import_scores", "cache")]
 
 
@@ -109,12 +99,6 @@ def test_the_first_screen_of_help_explains_the_flags_of_its_examples(name, capsy
     examples = re.findall(rf"^  assay {name}\b(.*)$", screen, re.M)
     explained = re.findall(r"^  --(?:\[no\])?([\w.-]+): ", screen, re.M)
     assert examples and {*re.findall(r"--([\w.-]+)", " ".join(examples))} <= {*explained}
-
-
-def test_help_says_which_flags_may_be_repeated(capsys):
-    assert main(["sweep", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert re.findall(r"^  --(\w+): .*\(repeatable\)$", shown, re.M) == ["prompt"]
 
 
 def test_with_json_an_error_is_an_object_too(command):

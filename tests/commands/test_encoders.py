@@ -9,9 +9,10 @@ import pytest
 from engine import api
 from engine.runs.folder import RunFolder
 from engine.runs.storage import path_of
-from launch import report, score, search, sweep, verify
+from launch import report, score, sweep, verify
 from tests.support import encoders, folders
 
+pytestmark = pytest.mark.usefixtures("one_length")
 PROMPT = "what is good"
 
 
@@ -37,16 +38,11 @@ def test_a_run_has_the_rewards_of_every_token_and_of_a_list(swept, checkpoint):
     model = api.load(checkpoint)
     results = list(RunFolder.read(path_of(swept)).results.values())
     by_kind = {"item" in r.columns: pl.concat(r.frames()) for r in results}
+    assert {result.identity.pooling for result in results} == {"first"}
     expected = model.sweep(PROMPT).sort("token_id")["reward"].to_numpy()
     np.testing.assert_allclose(by_kind[False]["reward"].to_numpy(), expected, rtol=1e-4)
     expected = model.score(PROMPT, ["love", "a bad film"])
     np.testing.assert_allclose(by_kind[True]["reward"].to_numpy(), expected, rtol=1e-4)
-
-
-def test_identities_say_what_is_read_and_the_self_check_is_recorded(swept):
-    for result in RunFolder.read(path_of(swept)).results.values():
-        assert result.identity.pooling == "first"
-        assert result.self_check.relative_difference < result.self_check.tolerance
 
 
 def test_a_run_is_computed_again_by_the_plain_pass(swept, checkpoint, capsys):
@@ -57,17 +53,13 @@ def test_a_run_is_computed_again_by_the_plain_pass(swept, checkpoint, capsys):
     assert json.loads(capsys.readouterr().out)
 
 
-def test_a_reply_is_scored_token_by_token(checkpoint):
+def test_tokens_behind_a_reply_start_and_of_a_reply_are_scored_one_by_one(checkpoint):
     model = api.load(checkpoint)
+    assert isinstance(model, api.RewardModel)
     running = model.running(PROMPT, "a bad film")
     assert running["token"].to_list() == ["a", " bad", " film"]
     last = model.score(PROMPT, ["a bad film"])[0]
     assert running["reward"][-1] == pytest.approx(last, rel=1e-4)
-
-
-def test_tokens_behind_a_reply_start_are_scored_by_their_ids(checkpoint):
-    model = api.load(checkpoint)
-    assert isinstance(model, api.RewardModel)
     behind = model.sweep(PROMPT, after="a bad").sort("token_id")
     prefix = checkpoint.template.sequences(PROMPT, ["a bad"])[0][:-1]
     plain = model._scorer.plain_rewards([[*prefix, i, 3] for i in behind["token_id"]])[0]
@@ -75,41 +67,32 @@ def test_tokens_behind_a_reply_start_are_scored_by_their_ids(checkpoint):
 
 
 @pytest.mark.parametrize(
-    ("command", "flags", "message"),
+    ("name", "flag", "message"),
     [
-        (search, [], "is an encoder"),
-        (sweep, ["--config.lens"], "is an encoder"),
-        (sweep, ["--config.pooling=last"], "pooling='last'"),
-        (sweep, ["--prompt=a [SEP] b"], "[SEP] ends the prompt"),
+        ("search", "--prompt=a", "is an encoder"),
+        ("sweep", "--config.lens", "is an encoder"),
+        ("sweep", "--config.pooling=last", "pooling='last'"),
+        ("sweep", "--prompt=a [SEP] b", "[SEP] ends the prompt"),
+        ("score", "--items={}", "item 1: "),  # too long
     ],
 )
 def test_what_an_encoder_has_not_is_refused_and_nothing_is_written(
-    checkpoint, tmp_path, capsys, command, flags, message
+    command, checkpoint, source, tmp_path, name, flag, message
 ):
-    prompt = [] if any("--prompt" in flag for flag in flags) else [f"--prompt={PROMPT}"]
-    paths = f"--checkpoint={checkpoint.path}", f"--run={tmp_path / 'run'}"
-    assert command.main([*paths, *prompt, *flags]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run" / "run.json").exists()
-
-
-def test_a_reply_that_is_too_long_is_refused_with_its_row(checkpoint, tmp_path, capsys):
-    (tmp_path / "items.txt").write_text("love\n" + "bad " * 300 + "\nfilm\n")
-    flags = f"--run={tmp_path / 'run'}", f"--items={tmp_path / 'items.txt'}", f"--prompt={PROMPT}"
-    assert score.main([f"--checkpoint={checkpoint.path}", *flags]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert "item 1:" in line and "256" in line
+    items = source("love\n" + "bad " * 300 + "\nfilm\n", "items.txt")
+    flags = [f"--run={tmp_path / 'run'}", flag.format(items)]
+    assert message in command(name, checkpoint.path, *flags).err[-1]
     assert not (tmp_path / "run" / "run.json").exists()
 
 
 @pytest.mark.slow
-def test_a_report_has_pairs_with_probes_and_tokens_behind_replies(checkpoint, tmp_path, light):
+def test_pairs_probes_and_tokens_behind_replies_are_scored(checkpoint, tmp_path, monkeypatch):
     rows = [{"prompt": PROMPT, "chosen": f"{word} film", "rejected": "bad"} for word in ("a", "it")]
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
     flags = [f"--prompt={PROMPT}", f"--items={pairs}", "--probes", f"--after_items={pairs}"]
-    out = tmp_path / "out"
-    assert report.main([str(checkpoint.path), *flags, f"--out={out}"]) == 0
-    held = RunFolder.read(path_of(out / "run")).results.values()
+    monkeypatch.setattr("launch.common.reporting.report_on", lambda runs, target, settings: target)
+    assert report.main([str(checkpoint.path), *flags, f"--out={tmp_path}"]) == 0
+    held = RunFolder.read(path_of(tmp_path / "run")).results.values()
     assert {result.identity.pooling for result in held} == {"first"}
-    assert (out / "report" / "index.html").exists()
+    assert {*map(lambda result: result.kind, held)} == {"scores", "items", "conversations"}

@@ -1,11 +1,11 @@
 """Several processes of one command: a failure, a kill or a signal of one ends all of them."""
 
-import shutil
 import signal
 
 import pytest
 
 from engine.runs.result import Result
+from tests.support import processes
 from tests.support.processes import (
     HOST,
     LOST_LINE,
@@ -66,7 +66,9 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
     assert (left.code, left.out, left.err[-1]) == (3, [], f"sweep: {LOST_LINE}"), left.err
     kept = {path: part for path, part in run.parts().items() if path in named_parts(run)}
     assert len(kept) == 2
-    assert_quiet_but_for_the_first(sweeping(2))
+    ended = sweeping(2, place=processes.by_slurm)
+    assert_quiet_but_for_the_first(ended)
+    assert ended[0].out == [f"{run.folder}/scores: 2 models × 1 prompt, 376 new rewards"]
     after = run.parts()
     assert {path: after[path] for path in kept} == kept
     assert command("sweep", *flags, f"--run={whole.folder}").code == 0
@@ -80,21 +82,6 @@ def test_ctrl_c_ends_a_command_with_what_is_complete(command, flags, run, monkey
     done = command("sweep", *flags, f"--run={run.folder}")
     assert done.code == 130 and done.err[-1].startswith("sweep: interrupted; run it again ")
     assert named_parts(run) and named_parts(run).items() <= run.hashes().items()  # as after a kill
-
-
-@pytest.mark.slow
-def test_a_model_that_fails_on_one_process_ends_all_and_is_named(checkpoint, tmp_path):
-    good, other, lost = checkpoint(), checkpoint("other", seed=1), tmp_path / "lost"
-    shutil.copytree(other.path, lost)
-    shutil.rmtree(lost / "params/layers/000")
-
-    def own(index):
-        return [f"--checkpoint={lost if index else other.path},{good.path}"]
-
-    flags = [*SMALL, "--config.prompts=greatest", f"--run={tmp_path}/run"]
-    pattern = rf"process 1 of 2 \({HOST}\): model other: .*damaged checkpoint.*"
-    ended = run_to_the_end("sweep", 2, *flags, own=own)
-    assert_one_line_each(ended, 2, pattern)
 
 
 FULL = """

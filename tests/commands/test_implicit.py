@@ -66,9 +66,7 @@ def test_rewards_are_beta_times_the_difference_of_log_probabilities(whole, rewar
 
 
 def test_the_run_says_of_which_models_form_and_beta_it_is(whole, models):
-    entry = Run(whole).record()["models"][PAIR]
-    assert Run(whole).results()[SCORES].inputs["models"] == {PAIR: entry["checkpoint_hash"]}
-    of = entry["reward_of"]
+    of = Run(whole).record()["models"][PAIR]["reward_of"]
     assert (of["form"], of["beta"]) == ("chat", 0.5)
     for side, checkpoint in zip(("policy", "reference"), models[1:], strict=True):
         assert of[side]["source"] == checkpoint.card.source
@@ -96,36 +94,24 @@ def test_verify_compares_the_checks_of_both_log_probabilities(command, run):
 
 
 @pytest.mark.slow
-def test_pairs_are_scored_beside_a_reward_model_verified_and_scored_again(
-    command, models, checkpoint, tmp_path
-):
+def test_pairs_are_scored_verified_and_scored_again(command, models, tmp_path):
     rows = [
         {"prompt": prompt, "chosen": chosen, "rejected": rejected}
         for prompt, chosen, rejected in (("a?", "love", "war"), ("and b?", "zq", "the truth"))
     ]
     (items := tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    run, rm = tmp_path / "run", checkpoint()
-    flags = (
-        "score",
-        f"--run={run}",
-        f"--items={items}",
-        "--config.self_check=2",
-        "--config.part_size=3",
-    )
+    run = tmp_path / "run"
+    small = ("--config.self_check=2", "--config.part_size=3")
+    flags = ("score", f"--run={run}", f"--items={items}", *small)
     done = command(*flags, models[0], "--config.beta=.5", "--probes", "--json").fine()
     expected = engine.reward_of(models[1].path, models[2].path, beta=0.5).score_pairs(rows)
     scored = pairs.pairs(pairs.replies(analysis.load(run), "pairs"))
     np.testing.assert_allclose(scored["margin"], expected["margin"], rtol=1e-4, atol=1e-5)
     assert json.loads(done.out[0])["results"][0]["agreement"] == {}
-    lines = command(*flags, rm.path).fine().err
-    tables = pairs.pairs(pairs.replies(analysis.load(run), "pairs")).partition_by("model")
-    share = sum(a == b for a, b in zip(*(table["right"] for table in tables), strict=True)) / 2
-    assert any(PAIR in line and f"; {share:.1%} judged alike" in line for line in lines)
     assert {*analysis.load(run).probes} == {("pairs", PAIR)}
-    known = f"--checkpoint={models[1].path},{models[2].path},{rm.path}"
+    known = f"--checkpoint={models[1].path},{models[2].path}"
     command("verify", f"--run={run}", "--rescore=4", known).fine()
     assert command(*flags, models[0], "--config.beta=.5").out[-1].endswith("complete already")
-    assert command("verify", f"--run={run}").code == 0
 
 
 def test_a_policy_over_itself_gives_zero_everywhere_and_a_report(command, models, tmp_path, light):
@@ -138,40 +124,20 @@ def test_a_policy_over_itself_gives_zero_everywhere_and_a_report(command, models
     assert "1 (log π − log π_ref)" in (tmp_path / "report/index.html").read_text()
 
 
-@pytest.fixture(scope="module")
-def others(checkpoint, models, tmp_path_factory):
-    """Names in the cases below -> checkpoints that make no pair with the policy."""
-    folder = tmp_path_factory.mktemp("stranger")
-    source = tiny.write_model(folder / "hf", head="lm")
-    tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
-    other = tiny.write_model(folder / "merges", head="lm")
-    fields = json.loads((other / "tokenizer.json").read_text())
+def test_what_is_no_pair_is_refused_in_one_line(command, models, checkpoint, source, tmp_path):
+    """A model without a template, with another one, and with a tokenizer of other merges."""
+    folder = tiny.write_model(tmp_path / "hf", head="lm")
+    fields = json.loads((folder / "tokenizer.json").read_text())
     merges = [pair for pair in fields["model"]["merges"] if "".join(pair) != "love"]
-    folders.edit_json(other / "tokenizer.json", model={**fields["model"], "merges": merges})
-    return {
-        "merges": folders.convert(other, folder / "merges-checkpoint", "merges"),
-        "reward": checkpoint(),
-        "words": folders.convert(source, folder / "checkpoint", "stranger"),
-        "template": checkpoint("turns", head="lm", template="{{ messages[0]['content'] }}:"),
-        "base": checkpoint("base", head="lm", template=None),
-    }
-
-
-REFUSED = [
-    ("sweep", "reward", "a reward model; allowed: a language model"),
-    ("sweep", "words", "token 259 is 'lo' in lm and 'ĊĊ' in stranger"),
-    ("sweep", "template", "prompt 'greatest' in form='chat': token 0 is 1 in lm and "),
-    ("sweep", "base", "base has no chat template"),
-    ("score", "merges", "reply 'love': token 0 is"),
-]
-
-
-@pytest.mark.parametrize(("name", "other", "message"), REFUSED)
-def test_what_is_no_pair_is_refused_in_one_line(
-    command, models, others, source, tmp_path, name, other, message
-):
-    items = [f"--items={source('love', 'words.txt')}"] if name == "score" else []
-    pair = f"--reward-of={models[1].path},{others[other].path}"
-    done = command(name, pair, f"--run={tmp_path / 'run'}", *SMALL, *items)
-    assert message in done.refusal()
-    assert not (tmp_path / "run").exists()
+    folders.edit_json(folder / "tokenizer.json", model={**fields["model"], "merges": merges})
+    merged = folders.convert(folder, tmp_path / "merges", "merges")
+    turns = checkpoint("turns", head="lm", template="{{ messages[0]['content'] }}:")
+    base, items = checkpoint("base", head="lm", template=None), source("love", "words.txt")
+    for other, flags, message in (
+        (turns, ["sweep"], "prompt 'greatest' in form='chat': token 0 is 1 in lm and "),
+        (base, ["sweep"], "base has no chat template"),
+        (merged, ["score", f"--items={items}"], "reply 'love': token 0 is"),
+    ):
+        pair = f"--reward-of={models[1].path},{other.path}"
+        assert message in command(*flags, pair, f"--run={tmp_path / 'run'}", *SMALL).refusal()
+        assert not (tmp_path / "run").exists()

@@ -9,7 +9,7 @@ from configs import known_models, prompts
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.verify import verify
-from launch.common.released_files import model_id, read, slugged
+from launch.common.released_scores import model_id, read, slugged
 from tests.support.released import ELO, PROMPT, STEPS, TOKENS, import_elo, import_one, logprobs
 
 
@@ -70,7 +70,7 @@ def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
     """Each file is named after its prompt."""
     folder = tmp_path / "Two Prompts"
     folder.mkdir()
-    frame = pl.DataFrame({"item": ["love", "war"], "Org/A": [1.0, 2.0], "R-Gem-2B": [3.0, 4.0]})
+    frame = pl.DataFrame({"item": ["love", "war"], "Org/A": [1.0, 2.0], "B": [3.0, 4.0]})
     frame.write_csv(folder / "What one single thing, person, or concept is the greatest ever.csv")
     frame.with_columns(pl.col("Org/A") + 1).write_parquet(folder / "best.parquet")
     (folder / "notes.txt").write_text("not a table")
@@ -84,63 +84,40 @@ def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
     assert table.rows() == [(0, "love", 2.0, 3.0), (1, "war", 3.0, 4.0)]
 
 
-# Log-probabilities
-
-
-def test_log_probabilities_of_a_vocabulary_come_back(tmp_path):
+def test_log_probabilities_of_a_vocabulary_come_back_and_logits_are_normalised(tmp_path):
     frame = logprobs(["greatest", "worst"])
     frame.write_csv(tmp_path / "google--gemma-2-2b.csv")
     frame.write_parquet(tmp_path / "google--gemma-2-2b-it.parquet")
-    run = tmp_path / "run"
-    base, tuned = tmp_path / "google--gemma-2-2b.csv", tmp_path / "google--gemma-2-2b-it.parquet"
-    import_one(base, run, "tokens", values="logprobs")
-    import_one(tuned, run, "tokens", values="logprobs", form="chat")
+    run, place = tmp_path / "run", tmp_path / "google--gemma-2-2b"
+    import_one(f"{place}.csv", run, "tokens", values="logprobs")
+    import_one(f"{place}-it.parquet", run, "tokens", values="logprobs", form="chat")
+    shifted = frame.with_columns(pl.col("greatest") + 800, pl.col("worst") - 7.5)
+    shifted.write_csv(tmp_path / "logits.csv")
+    import_one(tmp_path / "logits.csv", run, "tokens", values="logits")
     rewards = frame.with_columns(pl.col("greatest") * 3, pl.col("worst").abs())
-    rewards.write_csv(tmp_path / "R-Gem-2B.csv")
-    import_one(tmp_path / "R-Gem-2B.csv", run, "tokens")
+    rewards.write_csv(tmp_path / "GRM-gemma2-2B-rewardmodel-ft.csv")
+    import_one(tmp_path / "GRM-gemma2-2B-rewardmodel-ft.csv", run, "tokens")
     loaded = analysis.load(run)
-    asked = {("gemma-2-2b", p) for p in ("greatest", "worst")}
-    asked |= {("gemma-2-2b-it", f"{p}.chat") for p in ("greatest", "worst")}
+    models = {"gemma-2-2b": "", "logits": "", "gemma-2-2b-it": ".chat"}.items()
+    asked = {(model, f"{p}{form}") for model, form in models for p in ("greatest", "worst")}
     assert set(loaded.logprobs) == asked
     found = loaded.next_tokens("gemma-2-2b", "worst")
     np.testing.assert_allclose(found["logprob"], frame["worst"].cast(pl.Float32))
-    assert found["token"].to_list() == frame["token_decoded"].to_list()
+    logits = loaded.next_tokens("logits", "worst")
+    np.testing.assert_allclose(logits["logprob"], found["logprob"], rtol=1e-5)
     against = analysis.logprobs_rewards(loaded, ["grm-gemma2-2b-rewardmodel-ft"])
     same = against.filter(language_model="gemma-2-2b-it", prompt="greatest.chat")
-    assert same["spearman"].item() == pytest.approx(1)
-    assert same["n"].item() == 40
+    assert (same["spearman"].item(), same["n"].item()) == (pytest.approx(1), 40)
 
 
-def test_logits_are_normalised(tmp_path):
-    frame = logprobs(["best", "worst"])
-    shifted = frame.with_columns(pl.col("best") + 800, pl.col("worst") - 7.5)
-    for name, table in {"a": frame, "b": shifted}.items():
-        table.write_csv(tmp_path / f"{name}.csv")
-    import_one(tmp_path / "a.csv", tmp_path / "run", "tokens", values="logprobs")
-    import_one(tmp_path / "b.csv", tmp_path / "run", "tokens", values="logits")
-    loaded = analysis.load(tmp_path / "run")
-    for prompt in ("best", "worst"):
-        a, b = (loaded.next_tokens(model, prompt)["logprob"] for model in "ab")
-        np.testing.assert_allclose(a, b, rtol=1e-5)
-
-
-# Names
-
-
-@pytest.mark.parametrize("spec", known_models.KNOWN.values(), ids=lambda spec: spec.slug)
-def test_a_published_model_is_found_by_every_spelling_of_its_name(spec):
-    dashed = spec.hub_id.replace("/", "--")
-    for name in (spec.hub_id, dashed, dashed.lower(), spec.nickname, spec.slug):
-        assert model_id(name) == spec.hub_id
-    assert slugged(model_id(dashed)) == spec.slug
-
-
-def test_other_models_keep_their_names():
+def test_a_published_model_is_found_by_its_name_and_others_keep_theirs():
+    for spec in known_models.KNOWN.values():
+        dashed = spec.hub_id.replace("/", "--")
+        for name in (spec.hub_id, dashed, dashed.lower(), spec.slug):
+            assert model_id(name) == spec.hub_id
+        assert slugged(model_id(dashed)) == spec.slug
     assert model_id("org--my--model") == "org/my--model"
     assert model_id("my_GRM-gemma2-2B-rewardmodel-ft") == "my_GRM-gemma2-2B-rewardmodel-ft"
-
-
-# Where numbers came from
 
 
 def test_a_result_says_from_which_file_it_came_and_its_bytes_are_imported_once(source, tmp_path):
@@ -149,8 +126,7 @@ def test_a_result_says_from_which_file_it_came_and_its_bytes_are_imported_once(s
     import_one(path, run, "items", items="words", model="a", prompt="best")
     for result in analysis.load(run).items.values():
         assert result.imported and result.ways[0]["source"] == "a.csv"
-        expected = {"layout": "items", "source_sha256": read(path).sha256}
-        assert result.identity.imported == expected
+        assert result.identity.imported == {"layout": "items", "source_sha256": read(path).sha256}
     before = {file: file.read_bytes() for file in run.rglob("*.json")}
     for name in ("a.csv", "b.csv"):
         import_one(source(STEPS, name), run, "items", items="words", model="a", prompt="best")
@@ -159,9 +135,6 @@ def test_a_result_says_from_which_file_it_came_and_its_bytes_are_imported_once(s
     import_one(tmp_path / "b.csv", run, "tokens", values="logprobs")
     found = verify(storage.path_of(run))
     assert (found.problems, found.files) == ([], 3)
-
-
-# Refusals
 
 
 def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
@@ -176,43 +149,28 @@ def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
     assert analysis.load(run).humans("some-list")["elo_score"][0] == 1700
 
 
-LOGPROBS = logprobs(["best"])
-BAD = {
-    "a header of the other layout": ("items", TOKENS, {}, "token_id, token_name, .*'items'"),
-    "no number": ("items", ELO.replace("-0.5", "nan"), {}, "'Org/Model-A', row 2: 'nan'"),
-    "an empty item": ("items", ELO.replace("1600,null", "1600,"), {}, "'name' .* row 2"),
-    "an item twice": ("items", ELO.replace("null", "Water"), {}, "1 and 2 .*'Water'"),
-    "two models of one name": (
-        *("items", ELO.replace("Org/Model.B_v2", "other/model-a"), {}),
-        "other/model-a .*'what-is-best-.*' .*a.csv",
+LARGE = logprobs(["best"]).with_columns(pl.col("best") * 0.5).write_csv()
+# Layout, the file, what flags say, and the line.
+BAD = [
+    ("items", TOKENS, {}, "token_id, token_name, .*'items'"),
+    ("items", ELO.replace("-0.5", "nan"), {}, "'Org/Model-A', row 2: 'nan'"),
+    ("items", ELO.replace("1600,null", "1600,"), {}, "'name', row 2"),
+    ("items", ELO.replace("null", "Water"), {}, "1 and 2 .*'Water'"),
+    (
+        "items",
+        ELO.replace("Org/Model.B_v2", "b/model-a"),
+        {},
+        "b/model-a .*'what-is-best-.*' .*a.c",
     ),
-    "a file that says no prompt": (
-        *("items", ELO, {"prompt": ""}),
-        r"--prompt .*'a' .*greatest, best, worst, elo_",
-    ),
-    "a prompt beside the columns": (
-        "tokens",
-        TOKENS,
-        {"prompt": "best"},
-        "--prompt='best'",
-    ),
-    "a model beside the columns": ("items", ELO, {"model": "m"}, "--model='m'"),
-    "a column that names no prompt": (
-        *("tokens", TOKENS.replace("greatest", "category"), {}),
-        "a.csv: 'category'",
-    ),
-    "log-probabilities as rewards": (
-        *("tokens", LOGPROBS.write_csv(), {}),
-        "'best' .*--values=logprobs",
-    ),
-    "probabilities that sum to more than 1": (
-        *("tokens", LOGPROBS.with_columns(pl.col("best") * 0.5).write_csv()),
-        *({"values": "logprobs"}, "'best' "),
-    ),
-}
+    ("items", ELO, {"prompt": ""}, r"--prompt .*'a' .*greatest, best, worst, elo_"),
+    ("items", ELO, {"model": "m"}, "--model='m'"),
+    ("tokens", TOKENS, {"prompt": "best"}, "--prompt='best'"),
+    ("tokens", TOKENS.replace("greatest", "category"), {}, "a.csv: 'category'"),
+    ("tokens", LARGE, {"values": "logprobs"}, "'best' "),  # probabilities that sum to more than 1
+]
 
 
-@pytest.mark.parametrize(("layout", "text", "fields", "message"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("layout", "text", "fields", "message"), BAD)
 def test_bad_files_are_one_line_and_nothing_is_written(
     source, tmp_path, layout, text, fields, message
 ):
@@ -226,7 +184,7 @@ def test_bad_files_are_one_line_and_nothing_is_written(
 def test_a_bad_file_among_good_ones_writes_nothing(source, tmp_path):
     folder = source(ELO, "best.csv").parent
     for text, message in {
-        ELO.replace("null", "peace"): "worst.csv: .*human",
+        ELO.replace("1700", "1701"): "worst.csv: .*human",
         ELO.replace("4e1", "x"): "worst.csv: column 'Org/Model.B_v2', row 2: 'x'",
         "item,Org/Model-A\nnull,1\nWater,2\n007,3\n": "worst.csv: .*items",
     }.items():
@@ -237,10 +195,9 @@ def test_a_bad_file_among_good_ones_writes_nothing(source, tmp_path):
 
 
 def test_two_files_of_one_model_are_refused(source, tmp_path):
-    for name in ("LxzGordon--URM-LLaMa-3.1-8B.csv", "L-Lla-8B.csv"):
+    for name in ("LxzGordon--URM-LLaMa-3.1-8B.csv", "urm-llama-3.1-8b.csv"):
         folder = source(TOKENS, name).parent
-    with pytest.raises(AssayError, match=r"'greatest' .*L-Lla-8B"):
-        import_one(folder, tmp_path / "run", "tokens")
-    with pytest.raises(AssayError, match="--model='m'"):
-        import_one(folder, tmp_path / "run", "tokens", model="m")
+    for fields, match in (({}, "'greatest' .*LxzGordon--URM"), ({"model": "m"}, "--model='m'")):
+        with pytest.raises(AssayError, match=match):
+            import_one(folder, tmp_path / "run", "tokens", **fields)
     assert not (tmp_path / "run").exists()

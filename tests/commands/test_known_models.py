@@ -9,37 +9,28 @@ import json
 import math
 import re
 
-import polars as pl
 import pytest
 
+from bench.random_model import linear_head
 from configs import known_models, prompts
 from engine.checkpoint.restore import parameters
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.errors import AssayError
-from engine.models.heads import HEADS, HeadConfig
+from engine.models.heads import HEADS
 from engine.runs import storage
 from engine.runs.schema import check_names
 from engine.settings import ConvertSettings
 from engine.sources import convert
-from launch import models
-from launch.common.released_files import prompt_named
+from launch.common.released_scores import prompt_named
 from tests.support import hub_server, tiny
 
 
 def held(fields) -> int:
     """How many numbers all parameters of a model with a linear head have."""
     decoder = decoder_config(fields)
-    if is_language_model(fields):
-        output = output_config(fields, decoder)
-        return sum(math.prod(p.shape) for p in parameters(decoder, output).values())
-    config = HeadConfig(
-        depth=decoder.num_layers,
-        width=decoder.width,
-        rms_eps=decoder.rms_eps,
-        norm_offset=decoder.norm_offset,
-        kind="linear",
-    )
-    return sum(math.prod(p.shape) for p in parameters(decoder, config).values())
+    language = is_language_model(fields)
+    head = output_config(fields, decoder) if language else linear_head(decoder)
+    return sum(math.prod(p.shape) for p in parameters(decoder, head).values())
 
 
 @pytest.mark.parametrize("slug", known_models.KNOWN)
@@ -47,28 +38,21 @@ def test_a_slug_names_a_folder_and_finds_its_entry(slug):
     check_names([slug])
     assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", slug)
     spec = known_models.KNOWN[slug]
+    owned, name = spec.hub_id.replace("/", "--"), spec.hub_id.partition("/")[2]
+    for place in (spec.hub_id, f"/models/{spec.hub_id}/", f"/models/{owned}"):
+        assert known_models.find(place) is spec
+    for place in (f"other/{name}", f"/models/other-{owned}"):
+        assert known_models.find(place) is None
     assert spec.slug == slug
-    assert known_models.find(spec.hub_id) is spec
-    assert known_models.find(f"/models/{spec.hub_id}/") is spec
-    assert known_models.find(f"other/{spec.hub_id.partition('/')[2]}") is None
-    owned = spec.hub_id.replace("/", "--")
-    assert known_models.find(f"/models/{owned}") is spec
-    assert known_models.find(f"/models/other-{owned}") is None
     assert (spec.head in HEADS) == (slug not in known_models.LANGUAGE_MODELS)
 
 
 def test_the_tables_share_no_model_and_their_policies_are_known():
     tables = (known_models.MODELS, known_models.NEXT, known_models.LANGUAGE_MODELS)
-    assert len(known_models.KNOWN) == sum(map(len, tables))
-    assert len({spec.nickname for spec in known_models.KNOWN.values()}) == len(known_models.KNOWN)
-    assert {spec.bos for spec in known_models.KNOWN.values()} <= {"template", "single", "double"}
-    assert {spec.date for spec in known_models.KNOWN.values()} == {"", "26 Jul 2024"}
-
-
-def test_what_is_not_read_is_in_no_other_table():
-    names = {hub_id.rpartition("/")[2].lower() for hub_id in known_models.NOT_READ}
-    assert names.isdisjoint(known_models.KNOWN)
-    assert all(f"{hub_id} " in models.table() for hub_id in known_models.NOT_READ)
+    specs = known_models.KNOWN.values()
+    assert len({spec.nickname for spec in specs}) == len(specs) == sum(map(len, tables))
+    assert {spec.bos for spec in specs} <= {"template", "single", "double"}
+    assert {spec.date for spec in specs} == {"", "26 Jul 2024"}
 
 
 def test_the_row_that_the_list_names_is_the_reward(tmp_path):
@@ -90,12 +74,11 @@ def test_the_released_prompts_have_the_texts_that_their_names_say():
     check_names(list(prompts.FOLLOW_UP))
     words = {"world": "in the world", "time": "of all time", "ever": "ever"}
     forms = {"one": "in one word,", "single": "in a single word,", "please": "Please answer"}
-    for name, key in prompts.RELEASED.items():
-        if "_" in name:
-            quality, scope, form = name.split("_")
-            text = prompts.PROMPTS[key]
-            assert f"{quality} thing {words[scope]}?" in text and forms[form] in text
-            assert prompt_named(name) == (key, text)
+    for name, key in [*prompts.RELEASED.items()][3:]:
+        quality, scope, form = name.split("_")
+        text = prompts.PROMPTS[key]
+        assert f"{quality} thing {words[scope]}?" in text and forms[form] in text
+        assert prompt_named(name) == (key, text)
 
 
 STATED = [s for s, spec in known_models.KNOWN.items() if spec.tensor_bytes is not None]
@@ -108,15 +91,6 @@ def test_the_stated_bytes_are_those_of_the_parameters(slug):
     assert held(fields) * (4 if spec.dtype == "float32" else 2) == spec.tensor_bytes
 
 
-@pytest.mark.needs_shared
-def test_the_language_models_are_those_of_the_papers_tables(shared):
-    table = pl.read_csv(shared / "reference" / "table_a1_logprobs_greatest.csv")
-    assert table.columns == [spec.hub_id for spec in known_models.LANGUAGE_MODELS.values()]
-
-
-# A folder or hub id with a listed model's name must have that model's shapes
-
-
 GEMMA = "grm-gemma2-2b-rewardmodel-ft"
 
 
@@ -125,7 +99,7 @@ def config_of(spec, **changes):
     return {**spec.config_json(), **size, **changes}
 
 
-@pytest.mark.parametrize("slug", ["skywork-reward-v2-qwen3-0.6b", GEMMA, "gemma-2-9b"])
+@pytest.mark.parametrize("slug", [GEMMA, "gemma-2-9b"])
 def test_the_published_shapes_are_accepted_and_every_other_is_named(slug):
     spec = known_models.KNOWN[slug]
     convert.check_config("folder", config_of(spec), spec)
@@ -140,10 +114,9 @@ LLAMA, SFTREG = "grm-llama3-8b-rewardmodel-ft", "grm-llama3-8b-sftreg"
 SMALL = "grm-llama3.2-3b-rewardmodel-ft"
 # A listed model -> whose config.json is there, with what changed, and what the line says, if any.
 CONFIGS = [
-    *((LLAMA, LLAMA, {"vocab_size": rows}, "") for rows in (128256, 128264)),  # not known
+    (LLAMA, LLAMA, {"vocab_size": 128264}, ""),  # not known
     (SMALL, SMALL, {"vocab_size": 128256}, "vocab_size=128256; .*vocab_size=128257"),
     (SFTREG, SFTREG, {"architectures": ["LlamaForCausalLM"]}, ""),  # in its files
-    (SFTREG, SFTREG, {"architectures": ["GRewardModel"]}, ""),  # in RewardBench
     ("gemma-2-2b", GEMMA, {}, "reward model; google/gemma-2-2b"),
     (GEMMA, "gemma-2-2b", {}, r"language model; Ray2333/"),
     (GEMMA, LLAMA, {}, r"model_type=llama; Ray2333/.* model_type=gemma2"),

@@ -1,6 +1,5 @@
-"""`launch.logprobs`: what it writes, what it keeps, what it refuses."""
+"""`launch.logprobs`: what it writes of a list."""
 
-import numpy as np
 import pytest
 
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
@@ -9,21 +8,6 @@ SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=gr
 @pytest.fixture
 def flags(checkpoint, run):
     return f"--checkpoint={checkpoint('lm', head='lm').path}", f"--run={run.folder}", *SMALL
-
-
-@pytest.mark.slow
-def test_next_tokens_in_both_forms_lie_in_one_run_and_are_not_computed_again(command, flags, run):
-    done = command("logprobs", *flags)
-    assert done.out == [f"{run.folder}/logprobs: 1 model × 1 prompt, 288 new log-probabilities"]
-    assert command("logprobs", *flags, "--config.form=chat").code == 0
-    plain, chat = (f"logprobs/model=lm/prompt=greatest{form}" for form in ("", ".chat"))
-    assert not np.allclose(run.frame(plain)["logprob"], run.frame(chat)["logprob"])
-
-    (lost := sorted((run.folder / plain).glob("part-*"))[1]).rename(run.folder / "lost")
-    assert command("logprobs", *flags).out[-1].endswith("100 new log-probabilities")
-    assert lost.read_bytes() == (run.folder / "lost").read_bytes()
-    assert command("logprobs", *flags).out[-1].endswith("complete already")
-    assert {r.identity.form for r in run.results().values()} == {"pretrained", "chat"}
 
 
 def test_a_list_of_replies(command, flags, run, source):

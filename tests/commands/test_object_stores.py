@@ -1,21 +1,16 @@
 """Runs, checkpoints and reports in an object store: a real S3 server, over HTTP."""
 
-import json
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
 
 from engine.runs import storage
+from engine.runs.result import Result
 from tests.support import tiny
 from tests.support.folders import files_of
+from tests.support.killed import Killed, killed_after
 
 pytestmark = pytest.mark.slow  # `make test` stays near five minutes
-ROOT = Path(__file__).resolve().parents[2]
 BUCKET = "assay-tests"
 STORE = f"s3://{BUCKET}"
 KEYS = {
@@ -58,36 +53,9 @@ def objects(store, folder: str) -> dict[str, bytes]:
     return {path.removeprefix(whole): store.cat_file(path) for path in store.find(whole)}
 
 
-def timeless(files):
-    """Path -> bytes of files, of those of JSON their content, without times and devices."""
-
-    def without(value):
-        if not isinstance(value, dict):
-            return value
-        return {k: without(v) for k, v in value.items() if k not in ("seconds", "environment")}
-
-    parsed = {path: without(json.loads(files[path])) for path in files if path.endswith(".json")}
-    for content in parsed.values():
-        content.pop("sha256", None)  # of the record itself
-    return {**files, **parsed}
-
-
-# Kills itself behind its third part.
-KILLED = """
-import os, signal, sys
-from engine.runs.result import Result
-from launch import sweep
-write = Result.write
-def dies(result, *part):
-    write(result, *part)
-    if len(result.parts) == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-Result.write = dies
-sweep.main(sys.argv[1:])
-"""
-
-
-def test_a_store_gets_the_bytes_that_a_disk_gets_also_after_a_kill(command, store, light, tmp_path):
+def test_a_store_gets_the_bytes_that_a_disk_gets_also_after_a_kill(
+    command, store, light, tmp_path, monkeypatch
+):
     source = tiny.write_model(tmp_path / "hf")
     convert = ("convert", f"--source={source}")
     assert "s3://" in command(*convert, f"--checkpoint={STORE}/tiny").refusal()
@@ -97,8 +65,10 @@ def test_a_store_gets_the_bytes_that_a_disk_gets_also_after_a_kill(command, stor
         checkpoint, run, report = (f"{place}/{name}" for name in ("tiny", "run", "report"))
         scored, finished = (f"--checkpoint={checkpoint}", f"--run={run}"), 0
         if place == STORE:
-            swept, finished = [sys.executable, "-c", KILLED, *scored, *SMALL], 3
-            assert subprocess.run(swept, cwd=ROOT, stderr=-1).returncode == -signal.SIGKILL
+            finished = 3
+            with monkeypatch.context() as patch, pytest.raises(Killed):
+                killed_after(patch, Result, "write", finished)
+                command("sweep", *scored, *SMALL)
         done = command("sweep", *scored, *SMALL).fine()
         new = 288 - 48 * finished
         assert done.out == [f"{run}/scores: 1 model × 1 prompt, {new} new rewards"]
@@ -106,36 +76,27 @@ def test_a_store_gets_the_bytes_that_a_disk_gets_also_after_a_kill(command, stor
         command("analyze", f"--run={run}", f"--report={report}", *FAST).fine()
         assert command("verify", f"--run={run}").fine().out[-1].endswith("all is well")
     command("analyze", f"--run={run}", f"--report={report}", *FAST).fine()  # over the older one
-    assert timeless(objects(store, "run")) == timeless(files_of(tmp_path / "run"))
-    of_store, of_disk = objects(store, "report"), files_of(tmp_path / "report")
-    assert set(of_store) == set(of_disk)
-    assert all(of_store[path] == of_disk[path] for path in of_disk if path.startswith("tables/"))
+    for folder, same in (("run", ".parquet"), ("report", ".csv")):  # JSON has times
+        of_store, of_disk = objects(store, folder), files_of(tmp_path / folder)
+        assert set(of_store) == set(of_disk)
+        assert all(of_store[path] == of_disk[path] for path in of_disk if path.endswith(same))
 
 
-REFUSED: dict[str, tuple[str, dict[str, str | None], str]] = {
-    "no bucket": ("s3://no-such-bucket/run", {}, "no such "),
-    "no credentials": (
-        f"{STORE}/run",
-        {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None},
-        "the store refuses (Unable to locate credentials)",
-    ),
-    "no package": (
-        "gs://bucket/run",  # the tests do not install gcsfs
-        {},
-        "gs:// needs the package gcsfs",
-    ),
-    "another store": ("ftp://host/run", {}, "not a path"),
-}
+REFUSED = [
+    ("s3://no-such-bucket/run", KEYS, "no such "),
+    (f"{STORE}/run", {}, "the store refuses (Unable to locate credentials)"),
+    ("gs://bucket/run", KEYS, "gs:// needs the package gcsfs"),  # which tests do not install
+    ("ftp://host/run", KEYS, "not a path"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(("run", "keys", "reason"), REFUSED)
 def test_a_store_that_cannot_be_used_is_one_line(
-    command, checkpoint, store, tmp_path, monkeypatch, case
+    command, checkpoint, store, tmp_path, monkeypatch, run, keys, reason
 ):
-    run, variables, reason = REFUSED[case]
     monkeypatch.setenv("HOME", str(tmp_path))  # where credentials may lie
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, keys[name]) if keys else monkeypatch.delenv(name)
     done = command("sweep", f"--checkpoint={checkpoint().path}", f"--run={run}", *SMALL)
     line = done.refusal()
     assert line.startswith(f"sweep: {run}") and f": {reason}" in line

@@ -61,17 +61,13 @@ TRL = [
 ]
 # Many replies to one prompt, which share its prefix, and some that say the same.
 BEST_OF = [{"prompt": PROMPT, "response": "love " * (number % 18)} for number in range(20)]
-CHATS = [
-    {"messages": turns("é ∂ 👍🏽", "naïve — 東京\u200b")},
-    {"messages": turns("Hi", "", system="")},
-    {"messages": turns("love", "love")},
-]
 # An empty reply, unicode, the prompt itself, equal replies: odd, and scored.
 ODD_BUT_RIGHT = [
     {"prompt": "a", "chosen": "", "rejected": "b"},
     {"prompt": "\u202e", "chosen": "ﷺ", "rejected": "\x00🏳️‍🌈"},
     {"prompt": "a", "chosen": "a", "rejected": "a b"},
     {"prompt": "a", "chosen": "b", "rejected": "b"},
+    {"prompt": "é ∂ 👍🏽", "chosen": "naïve — 東京\u200b", "rejected": " "},
 ]
 THOUGHT = {"role": "assistant", "content": "x", "reasoning_content": "the quick brown fox"}
 CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
@@ -95,13 +91,7 @@ BEYOND_CONTENT = [
         {"documents": DOCUMENTS, "style": "brief"},
     ),
 ]
-FILES = {
-    "rewardbench": REWARDBENCH,
-    "trl": TRL,
-    "best-of": BEST_OF,
-    "chats": CHATS,
-    "odd": ODD_BUT_RIGHT,
-}
+FILES = {"rewardbench": REWARDBENCH, "trl": TRL, "best-of": BEST_OF, "odd": ODD_BUT_RIGHT}
 
 
 def in_torch(hf):
@@ -152,8 +142,6 @@ def score(command, model, tmp_path):
 
 def whole(row):
     """The conversations of a row, written out, each with its side."""
-    if "messages" in row and "chosen" not in row:
-        return [("reply", row["messages"])]
     sides = ("chosen", "rejected") if "chosen" in row else ("response",)
     found = []
     for side, reply in ((side, row[side]) for side in sides):
@@ -182,12 +170,11 @@ def test_every_reward_is_that_of_transformers(score, model, tmp_path, name, mode
     np.testing.assert_allclose(found["reward"], expected, rtol=TOLERANCES["float32"], atol=1e-4)
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_other_keys_of_messages_and_variables_reach_the_template(score, model, tmp_path, suffix):
+def test_other_keys_of_messages_and_variables_reach_the_template(score, model, tmp_path):
     """Rows of Parquet have null for each key that any message has; `weight` is written nowhere."""
     for number, (row, conversations, variables) in enumerate(BEYOND_CONTENT):
         flags = ("--config.self_check=2", f"--name=list{number}", "--json")
-        done = score([row], *flags, name=f"list.{suffix}").fine()
+        done = score([row], *flags, name="list.parquet").fine()
         assert any("weight" in line for line in done.err) == ("weight" in str(row))
         found = pairs.replies(analysis.load(tmp_path / "run"), f"list{number}")
         expected = [model[1](conversation, **variables) for conversation in conversations.values()]
@@ -206,10 +193,7 @@ ODD = [
     ),
     ([{"messages": [*turns("a", "b"), turns("a", "b")[1]]}], "row 1: .*roles must alternate"),
     ([{**FIRST, "rejected": ""}, FIRST], "row 2: rej"),
-    (
-        [{"chosen": turns("a", "b"), "rejected": [{"role": "gpt", "content": "b"}]}],
-        "row 1: rejected: message 1: role='gpt'; .* system, developer, user, assistant, tool",
-    ),
+    ([{"messages": [{"role": "gpt", "content": "b"}]}], "row 1: messages: message 1: role='gpt'; "),
     ([{"chosen": "\n\nHuman: a", "rejected": "b"}], "row 1: chosen: .*'Human: …'"),
     ([{"prompt": "a", "reply": str(turns("a", "b"))}], "row 1: reply: messages"),
     ([{"prompt": "a", "reply": "\ud800"}], "row 1: reply: .*surrogate"),
@@ -249,10 +233,6 @@ def test_a_list_is_resumed_verified_and_scored_again(score, command, model, tmp_
 
 def test_texts_without_a_prompt_take_the_one_that_is_given(score, model, tmp_path):
     rows = [{"chosen": "love", "rejected": "war"}]
-    done = score(rows, "--prompt=Why?", "--prompt=How?")
-    assert done.err[-1].endswith("one --prompt")
-    done = score([{"chosen": turns("a", "b"), "rejected": turns("a", "b")}], "--prompt=Why?")
-    assert done.code == 2 and "--prompt" in done.err[-1]
     assert score(rows, "--prompt=Be kind.␞Why?", "--config.self_check=2").code == 0
     found = pl.read_csv(tmp_path / "run" / "conversations" / "list" / "replies.csv")
     asked = [turns("Why?", reply, system="Be kind.") for reply in ("love", "war")]
@@ -261,19 +241,13 @@ def test_texts_without_a_prompt_take_the_one_that_is_given(score, model, tmp_pat
 
 
 def test_a_csv_may_hold_messages_and_labels_are_kept(score, tmp_path):
-    """Labels of our columns' names get another one; columns that hold no text are named."""
+    """Labels of our columns' names get another one."""
     chat = json.dumps(turns("a", "b")).replace('"', '""')
     text = f'messages,id,margin,kind\n"{chat}",x,wide,\n"{chat}",y,,good\n'
     assert score(text, "--config.self_check=2", name="list.csv").code == 0
     found = pl.read_csv(tmp_path / "run" / "conversations" / "list" / "replies.csv")
-    assert found.columns[-3:] == ["reply", "label_margin", "kind"]
-    assert found.select("id", "prompt", "reply", "label_margin", "kind", "right").rows() == [
-        ("x", "a", "b", "wide", None, None),
-        ("y", "a", "b", None, "good", None),
-    ]
-    assert found["reward"].n_unique() == 1
-    done = score([{"prompt": "a", "reply": "b", "tokens": [1]}], "--name=other")
-    assert any("no labels: tokens" in line for line in done.err)
+    kept = found.select("id", "prompt", "reply", "label_margin", "kind", "right").rows()
+    assert kept == [("x", "a", "b", "wide", None, None), ("y", "a", "b", None, "good", None)]
 
 
 # Texts that merge where they meet, end with eos, or hold spaces.
@@ -285,18 +259,16 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("pad", slow.all_but([2], [0]))  # 2 is eos
-def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path, pad):
+def test_rows_of_texts_are_rendered_as_trl_does(command, source, tmp_path):
     """As `RewardTrainer._prepare_dataset` of TRL 0.24 to 1.9 does, by a tokenizer that adds BOS."""
-    hf = tiny.write_model(tmp_path / "judge", pad_token_id=pad)
+    hf = tiny.write_model(tmp_path / "judge", pad_token_id=2)  # eos
     tiny.tokenizer(adds_bos=True).save_pretrained(hf)
     rows = [dict(zip(("prompt", "chosen", "rejected"), texts, strict=True)) for texts in TEXTS]
     path = source("".join(json.dumps(row) + "\n" for row in rows), "list.jsonl")
     flags = [f"--checkpoint={hf}", f"--run={tmp_path}/run", f"--config.cache={tmp_path}/cache"]
     flags += ["--config.self_check=2", "--config.convert.template=trl"]
     done = command("score", *flags, f"--items={path}").fine()
-    shown = "love⟦<|im_end|>⟧" if pad == 0 else "⟦love⟧<|im_end|>"
-    assert [line.endswith(f"<|endoftext|>Why?↵↵{shown}") for line in done.err].count(True) == 1
+    assert any(line.endswith("<|endoftext|>Why?↵↵⟦love⟧<|im_end|>") for line in done.err)
     command("sweep", *flags, "--prompt=Why?\n").fine()
 
     (reward, tokenizer), run = in_torch(hf), analysis.load(tmp_path / "run")
@@ -317,17 +289,10 @@ def test_messages_are_not_rendered_as_trl_renders_texts(command, source, tmp_pat
     """TRL renders them in the chat template. Nothing is swept before."""
     hf, out = tiny.write_model(tmp_path / "judge"), tmp_path / "out"
     path = source(json.dumps(TRL[1]) + "\n", "list.jsonl")
-    sides = [f"--before={hf}", f"--after={hf}", f"--report={tmp_path / 'r'}", f"--run={out}"]
-    for name, *flags in (
-        ("score", f"--checkpoint={hf}", f"--run={out}"),
-        ("report", hf, f"--out={out}"),
-        ("diff", *sides),
-    ):
-        flags += [f"--config.cache={tmp_path / 'cache'}", "--config.convert.template=trl"]
-        done = command(name, *flags, f"--items={path}")
-        assert done.code == 2 and done.err[-1].startswith(f"{name}: list: ")
-        assert "messages" in done.err[-1] and "judge" in done.err[-1]
-        assert not list(out.rglob("*.parquet"))
+    flags = [hf, f"--out={out}", f"--items={path}", f"--config.cache={tmp_path / 'cache'}"]
+    done = command("report", *flags, "--config.convert.template=trl")
+    assert done.code == 2 and re.match("report: list: .*messages.* judge ", done.err[-1])
+    assert not list(out.rglob("*.parquet"))
 
 
 def test_a_comparison_says_once_how_its_pairs_are_rendered(capsys):
@@ -357,6 +322,3 @@ def test_a_report_sweeps_its_prompts_and_scores_pairs_under_their_own(
     assert cut["row"].unique(maintain_order=True).to_list() == by_margin[:3]
     for messages, reward in cut.select("messages", model[0].card.slug).iter_rows():
         assert reward == pytest.approx(model[1](messages), abs=1e-4)
-    path = source('{"chosen": "love", "rejected": "war"}\n', "texts.jsonl")
-    done = command("report", model[0].path, f"--items={path}", f"--out={tmp_path}")
-    assert done.code == 2 and "'prompt'" in done.err[-1]

@@ -8,10 +8,11 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.measures import probes
+from analysis.measures import pairs, probes
+from analysis.report import facts
 from analysis.words.edits import EDITS, SHAMS
 from engine.runs.folder import RunFolder
-from tests.support import biased, folders, tiny
+from tests.support import biased, folders
 
 pytestmark = pytest.mark.usefixtures("one_length")
 SENTENCES = ("It was the{} then.", "So it is the truth.", "Be it so, and see it{}.", "That is all.")
@@ -68,30 +69,7 @@ def test_a_planted_bias_is_the_first_edit_and_no_other_is_beyond_the_shams(table
     edits = table.filter(model=bias, kind="edit")
     assert edits["probe"][0] == first and edits["effect"][0] > 0.5
     assert edits.filter("beyond_noise")["probe"].to_list() == [first]
-
-
-def test_a_model_without_a_bias_has_no_edit_beyond_the_shams(table):
     assert not table.filter(model="plain", kind="edit")["beyond_noise"].any()
-
-
-def test_a_taste_for_length_shows_in_every_edit_that_changes_it_in_their_order(table):
-    """By tokens, over all replies; one that keeps it is within the noise."""
-    edits, tokens = table.filter(model="length", kind="edit"), tiny.tokenizer()
-
-    def size(text):
-        return len(tokens(text)["input_ids"])
-
-    texts = [row[side] for row in ROWS for side in ("chosen", "rejected")]
-    added = {
-        name: np.mean([size(new) - size(old) for old in texts if (new := edit(old))])
-        for name, edit in EDITS.items()
-        if any(map(edit, texts))
-    }
-    assert {*edits["probe"]} == {*added}
-    assert edits["probe"][0] == max(added, key=added.get)
-    beyond = dict(edits.select("probe", "beyond_noise").iter_rows())
-    assert not beyond["! for ."] and added["! for ."] == 0
-    assert all(beyond[name] for name, size in added.items() if size > 8)
 
 
 def test_edited_replies_are_a_list_of_their_own(run):
@@ -126,6 +104,14 @@ def test_the_numbers_of_a_row_are_those_of_a_slow_loop(run, table):
     assert found["ci_low"] < found["effect"] < found["ci_high"]
 
 
+def test_models_that_judge_pairs_alike_are_said_to(run):
+    judged = pairs.pairs(pairs.replies(analysis.load(run), "pairs"))
+    plain, bullets = (judged.filter(model=m).sort("row")["right"] for m in ("plain", "bullets"))
+    lines = facts.write_replies(str(run), "pairs", [*biased.BIASES])
+    share = f"; {(plain == bullets).mean():.1%} judged alike"
+    assert any("plain" in line and "bullets" in line and share in line for line in lines)
+
+
 @pytest.mark.slow
 def test_a_run_with_probes_is_verified_and_resumed(command, models, run):
     bullets = models["bullets"].path
@@ -144,10 +130,9 @@ def test_a_run_with_probes_is_verified_and_resumed(command, models, run):
 
 @pytest.mark.slow
 def test_a_limit_on_probes_fails_the_model_that_style_buys(command, models, run, tmp_path, light):
-    """From checkpoints; and a run that lacks the edits is refused by name."""
     sides = [f"--before={models['plain'].path}", f"--after={models['bullets'].path}"]
     flags = [f"--run={tmp_path / 'run'}", f"--report={tmp_path / 'report'}", "--prompt=Why?"]
-    flags += [f"--items={run.parent / 'pairs.jsonl'}", "--config.noise=off"]
+    flags += [f"--items={run.parent / 'pairs.jsonl'}", "--noconfig.noise"]
     flags += ["--config.self_check=4", "--config.limits.ends=5"]
     done = command("diff", *sides, *flags, "--probes", "--config.limits.probe=0.5")
     assert done.code == 1
@@ -158,20 +143,6 @@ def test_a_limit_on_probes_fails_the_model_that_style_buys(command, models, run,
     assert (found["ok"], found["limit"], found["value"] > 0.5) == (False, 0.5, True)
     assert found["what"].startswith("sentences as bullets, ")
     assert (tmp_path / "report/tables/probes.csv").exists()
-    runs = [f"--{side}={tmp_path / 'run' / side}" for side in ("before", "after")]
-    again = [*runs, *flags[1:2], flags[3], "--config.limits.ends=5", "--probes"]
-    done = command("diff", *again, "--config.limits.probe=2")
-    page = json.loads((tmp_path / "report/verdict.json").read_text())
-    assert [c["ok"] for c in page["limits"] if c["on"] == "largest effect of an edit"] == [True]
-
-
-REFUSED = [
-    ("score", ["--items=words.txt", "--probes"], "--probes: no pairs"),
-    ("score", ["--items=replies.jsonl", "--probes"], "--probes: no pairs"),
-    ("score", ["--items=pairs.jsonl", "--name=a.probes"], "list 'a.probes'"),
-    ("diff", ["--config.limits.probe=1", "--items=pairs.jsonl"], "--config.limits.probe needs"),
-    ("diff", ["--config.limits.probe=nan", "--probes"], "diff.limits.probe=nan"),
-]
 
 
 def test_rows_of_several_replies_a_side_have_no_edits(command, models, tmp_path):
@@ -182,17 +153,3 @@ def test_rows_of_several_replies_a_side_have_no_edits(command, models, tmp_path)
     found = analysis.load(tmp_path / "run")
     assert set(found.probe_scores("pairs")["row"]) == {1, 2}
     assert set(found.conversation_scores("pairs")["row"]) == {1, 2, 3}
-
-
-@pytest.mark.parametrize(("name", "flags", "line"), REFUSED)
-def test_what_probes_cannot_be_made_of_is_refused(command, models, tmp_path, name, flags, line):
-    (tmp_path / "words.txt").write_text("love\n")
-    (tmp_path / "replies.jsonl").write_text('{"prompt": "a", "reply": "b"}\n')
-    (tmp_path / "pairs.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
-    model = models["plain"].path
-    paths = [f"--checkpoint={model}"] if name == "score" else [f"--before={model}"]
-    paths += [f"--after={model}", f"--report={tmp_path / 'r'}"] * (name == "diff")
-    flags = [flag.replace("--items=", f"--items={tmp_path}/") for flag in flags]
-    done = command(name, *paths, f"--run={tmp_path / 'run'}", *flags)
-    assert done.code == 2 and done.err[-1].startswith(f"{name}: {line}")
-    assert not (tmp_path / "run").exists()

@@ -1,8 +1,8 @@
-"""`assay report`: from a model's folder to its page; `--json`, help, and settings as flags."""
+"""`assay report`: from a model's folder to its page; `--json`."""
 
+import itertools
 import json
 import re
-import shlex
 
 import pytest
 from etils import epath
@@ -35,12 +35,9 @@ def test_it_converts_sweeps_scores_and_goes_on(call, tmp_path):
     assert [*dict.fromkeys(numbers)] == [f"{number}/5" for number in range(1, 6)]  # no pairs
     run = tmp_path / "reports" / "a-final-b-final" / "run"
     results = RunFolder.read(epath.Path(run)).results
-    assert {(entry.kind, entry.model) for entry in results.values()} == {
-        *(("scores", f"{name}-final") for name in "ab"),
-        *(("items", f"{name}-final") for name in "ab"),
-        ("logprobs", "lm"),
-        ("item_logprobs", "lm"),
-    }
+    rewards = itertools.product(("scores", "items"), ("a-final", "b-final"))
+    expected = {*rewards, ("logprobs", "lm"), ("item_logprobs", "lm")}
+    assert {(entry.kind, entry.model) for entry in results.values()} == expected
     assert {entry.identity.mode for entry in results.values() if entry.kind == "items"} == {"text"}
     printed = json.loads(done.out[-1])
     assert len(done.out) == 1 and printed["page"] == "reports/a-final-b-final/report"
@@ -59,12 +56,3 @@ def test_a_language_model_is_refused_as_a_reward_model(command, checkpoint, tmp_
     done = command("report", checkpoint("lm", head="lm").path, f"--out={tmp_path / 'out'}")
     assert done.code == 2 and "a language model; allowed: a reward model" in done.err[-1]
     assert "`assay sweep --reward-of=<policy>,<reference>`" in done.err[-1]
-
-
-def test_settings_are_printed_as_flags_that_give_them(command, monkeypatch, tmp_path):
-    flags = ("--config=search:paper", "--config.allow=it's.txt", "--print-config")
-    done = command("search", *flags).fine()
-    assert "--config.method=paper" in done.out
-    monkeypatch.chdir(tmp_path)  # where there is no folder configs
-    again = [argument for line in done.out for argument in shlex.split(line)]
-    assert command("search", "--config=configs/search.py", *again, "--print-config") == done

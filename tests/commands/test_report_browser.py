@@ -21,6 +21,13 @@ INTERSECT = """() => {
 }"""
 
 
+SMALLEST = """() => Math.min(...[...document.querySelectorAll(".chart svg")].flatMap((svg) => {
+  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  const texts = [...svg.querySelectorAll("text")].filter((text) => text.textContent.trim());
+  return scale ? texts.map((text) => scale * parseFloat(getComputedStyle(text).fontSize)) : [];
+}))"""
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
@@ -38,36 +45,12 @@ def page(chromium, address):
     page.close()
 
 
-def test_a_word_has_a_bar_for_each_model_and_question(page):
-    box, found = page.locator("#word input"), page.locator("#word-found")
-    box.fill("lvoe")
-    box.press("Enter")
-    found.get_by_role("button", name="love").click(timeout=120_000)
-    expect(found.locator("h3")).to_contain_text("love")
-    assert found.locator("tbody .bar").count() == 4 * 3
-    found.get_by_role("link").click()
-    expect(page.locator("#explorer-query")).to_be_focused()
-    expect(page.locator("#explorer-query")).to_have_value(" love")
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_no_two_chips_intersect_and_nothing_is_wider_than_the_window(page, width):
+@pytest.mark.parametrize(("width", "floor"), [(1280, 11), (390, 10)])
+def test_chips_do_not_intersect_and_type_is_large_enough_in_a_window(page, width, floor):
     page.set_viewport_size({"width": width, "height": 900})
     assert page.locator(".chips li").count() > 10
     assert page.evaluate(INTERSECT) == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-SMALLEST = """() => Math.min(...[...document.querySelectorAll(".chart svg")].flatMap((svg) => {
-  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
-  const texts = [...svg.querySelectorAll("text")].filter((text) => text.textContent.trim());
-  return scale ? texts.map((text) => scale * parseFloat(getComputedStyle(text).fontSize)) : [];
-}))"""
-
-
-@pytest.mark.parametrize(("width", "floor"), [(1280, 11), (390, 10)])
-def test_no_type_of_a_chart_is_smaller_than_the_floor(page, width, floor):
-    page.set_viewport_size({"width": width, "height": 900})
     page.locator(".chart:visible").first.scroll_into_view_if_needed()
     expect(page.locator(".chart:visible svg text").first).to_be_attached()
     assert page.evaluate(SMALLEST) >= floor

@@ -1,6 +1,7 @@
 """`assay reproduce` on two small models that stand in for two of the paper's ten."""
 
 import json
+import re
 
 import polars as pl
 import pytest
@@ -48,8 +49,6 @@ def call(command, files):
 
 @pytest.mark.slow
 def test_two_of_the_ten_are_scored_as_in_the_paper_and_compared(call, files):
-    assert [line.split()[0] for line in call("--plan").fine().out[1:]] == ["L-Lla-8B", "R-Gem-2B"]
-    assert not (files / "root").exists()
     done = call().fine()
     assert done.out == [f"report: {files / 'root/report/index.html'}"]
     run = analysis.load(files / "root" / "run")
@@ -83,11 +82,6 @@ def test_a_model_that_fails_is_named_and_the_other_is_reported(call, files):
     done = call(f"--models=qrm-gemma-2-27b,{URM}", "--json")
     printed = json.loads(done.out[-1])
     assert done.code == 1
-    assert (
-        printed["said"].startswith("1 of 2 models failed: N-Gem-27B (")
-        and "not finite" in printed["said"]
-    )
-    assert printed["page"].endswith("report/index.html") and not printed["failures"]["L-Lla-8B"]
+    assert re.match(r"1 of 2 models failed: N-Gem-27B \(.*not finite", printed["said"])
+    assert printed["page"].endswith("report/index.html") and [*printed["failures"]] == ["N-Gem-27B"]
     assert {*analysis.load(files / "root" / "run", finished_only=True).models} == {URM}
-    alone = call("--models=qrm-gemma-2-27b")
-    assert (alone.code, alone.out[0][:21]) == (1, "1 of 1 models failed:")

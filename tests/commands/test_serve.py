@@ -5,10 +5,6 @@ import contextlib
 import dataclasses
 import http.client
 import json
-import signal
-import socket
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -16,11 +12,12 @@ import pytest
 
 import assay
 import engine
+from engine import processes
 from engine.errors import AssayError
 from engine.text.chat_template import with_reply_start, with_system
 from launch.common.scoring import prompt_id
 from launch.serving.app import TOKEN
-from launch.serving.server import bind
+from launch.serving.server import Server, bind
 from tests.support.sweeps import SIZE
 
 QUESTION = "What is the greatest thing?"
@@ -135,6 +132,16 @@ def test_a_system_turn_and_a_reply_start_are_ranked_and_kept_as_by_a_sweep(serve
     assert "after" in kept["line"]
 
 
+def test_a_search_tells_the_best_reply_after_each_step(server):
+    stream = asked(server, "search", {**ASKED, "length": 2, "steps": 3, "direction": "min"})
+    rewards = [data["reward"] for event, data in stream if event == "step"]
+    assert len(rewards) == 3 and rewards == sorted(rewards, reverse=True)
+    [last] = [data for event, data in stream if event == "step"][-1:]
+    replied = data_of(asked(server, "reply", {**ASKED, "replies": [last["text"]]}), "replies")
+    assert replied["numbers"][0][0] == pytest.approx(last["reward"], abs=1e-4)
+    assert [event for event, _ in stream][-2:] == ["done", "end"]
+
+
 def until(response, *names):
     """Reads events until those of the names have come, in their order; returns the last one's."""
     stream = events(response)
@@ -181,24 +188,16 @@ def test_a_full_queue_refuses_and_empties(server, held):
     assert "done" in [name for name, _ in asked(server, "rank", ASKED)]
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GB"), "tiny: a device "),
-        (ZeroDivisionError("by\nzero"), "ZeroDivisionError (test_serve.py:"),
-    ],
-)
 def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
-    server, explorer, monkeypatch, error, line
+    server, explorer, monkeypatch
 ):
     def fail(*_, **__):
-        raise error
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GB\nat")
 
     with monkeypatch.context() as patch:
         patch.setattr(type(explorer.models[0].scorer), "score", fail)
         message = data_of(asked(server, "rank", ASKED), "error")["line"]
-    assert message.startswith(line)
-    assert "\n" not in message
+    assert message.startswith("tiny: a device ") and "\n" not in message
     assert "done" in [name for name, _ in asked(server, "rank", ASKED)]
 
 
@@ -206,59 +205,22 @@ def test_a_computation_that_fails_is_one_line_and_the_next_one_is_done(
     ("path", "body", "line"),
     [
         ("rank", b"[" * 100_000, "no JSON"),
-        ("rank", [], "a JSON object"),
         ("rank", {"question": "x" * 8001}, "8,001 characters; allowed: 8,000"),
-        ("rank", {}, "question: "),
+        ("running", {**ASKED, "reply": 3}, "reply: allowed: a text"),
         ("rank", {**ASKED, "model": 2}, "model: allowed: integers from 0 to 1"),
         ("rank", b" " * 300_000, "262,144 bytes"),
         ("rank", {**ASKED, "run": "/etc"}, "'run': no such field"),
         ("rank", {**ASKED, "question": "\ud800"}, "half of a character"),
         ("rank", {**ASKED, "question": "a␞b"}, "holds the character '␞'"),
-        ("rank", {**ASKED, "after": "a␟b"}, "holds the character '␟'"),
         ("reply", {**ASKED, "replies": ["x"] * 33}, "a list of 1 to 32 texts"),
-        ("running", {**ASKED, "reply": 3}, "reply: allowed: a text"),
         ("search", {**ASKED, "steps": 10**9}, "steps: allowed: integers from 1 to 500"),
         ("search", {**ASKED, "direction": "both"}, "allowed: 'max', 'min'"),
-        ("keep", {"answer": 1, "run": "/etc"}, "'run': no such field"),
     ],
 )
 def test_what_is_no_question_is_refused_before_anything_is_computed(server, path, body, line):
     with sent(server, "POST", f"/api/{path}", body) as response:
         assert response.status == 400
         assert line in json.loads(response.read())["error"]
-
-
-def connected(server):
-    return socket.create_connection(("127.0.0.1", server.port), timeout=600)
-
-
-def head(server, *others):
-    """A request up to its body, for which the client waits until it is read."""
-    first = ("POST /api/rank HTTP/1.1", "Host: 127.0.0.1", f"{TOKEN}: {server.token}")
-    return "\r\n".join([*first, "Expect: 100-continue", *others, "", ""]).encode()
-
-
-@pytest.mark.parametrize(
-    ("headed", "then", "answer"),
-    [
-        ("Content-Length: 9", b"{", b"100"),  # and leaves
-        ("Transfer-Encoding: chunked", b"zz\r\n", b"100"),
-        ("Origin: null\r\nTransfer-Encoding: chunked", b"zz\r\n", b"403"),
-    ],
-)
-def test_a_client_that_leaves_or_speaks_no_http_is_no_error(
-    server, headed, then, answer, capsys, caplog
-):
-    with connected(server) as client:
-        client.sendall(head(server, headed))
-        assert client.recv(12).endswith(answer)
-        client.sendall(then)
-        client.shutdown(socket.SHUT_WR)
-        while client.recv(99):
-            pass
-    with sent(server, "GET", "/api/about") as response:
-        assert response.status == 200
-    assert (capsys.readouterr().err, caplog.records) == ("", [])
 
 
 def test_an_error_of_the_page_itself_is_one_line(server, explorer, capsys, caplog, monkeypatch):
@@ -271,22 +233,13 @@ def test_an_error_of_the_page_itself_is_one_line(server, explorer, capsys, caplo
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("question", [" \n", "long " * 1500])
-def test_a_question_that_the_model_cannot_read_is_one_line(server, question):
-    message = data_of(asked(server, "rank", {**ASKED, "question": question}), "error")["line"]
-    assert "allowed" in message
-
-
 @pytest.mark.parametrize(
     ("path", "headers", "line"),
     [
         ("/api/about", {TOKEN: None}, "token"),
-        ("/api/about", {TOKEN: "é"}, "token"),
         ("/?token=guess", {}, "token"),
         ("/api/about", {"host": "127.0.0.1.attacker.example:80"}, "Host"),
-        ("/api/about", {"host": ""}, "Host"),
         ("/api/about", {"origin": "http://attacker.example"}, "Origin"),
-        ("/api/about", {"origin": "null"}, "Origin"),
         ("/static/serve.js", {"host": "attacker.example"}, "Host"),
     ],
 )
@@ -311,30 +264,9 @@ def test_the_page_runs_its_own_scripts_alone(server):
             assert response.status == 404
 
 
-def test_every_address_is_reached_by_each_protocol_of_this_machine():
-    dual_stack = socket.has_dualstack_ipv6()
-    with bind("::" if dual_stack else "0.0.0.0", 0) as listening:
-        port = listening.getsockname()[1]
-        for host in ("127.0.0.1", "::1") if dual_stack else ("127.0.0.1",):
-            with socket.create_connection((host, port), timeout=10):
-                listening.accept()[0].close()
-
-
 def test_a_port_that_is_taken_is_one_line(server):
     with pytest.raises(AssayError, match=f"={server.port}: Address already in use.*; allowed"):
         bind("127.0.0.1", server.port)
-
-
-def test_a_notebook_shows_the_page_of_its_model(server, checkpoint, run):
-    model = engine.load(checkpoint().path, step_size=16)
-    with contextlib.closing(model.explore(run=str(run.folder))) as page:
-        assert f'<iframe src="{page.address}"' in page._repr_html_()
-        with sent(page, "GET", f"/?token={page.token}") as response:
-            assert (
-                "frame-ancestors http://localhost:*" in response.headers["content-security-policy"]
-            )
-        stream = asked(page, "rank", ASKED)
-    np.testing.assert_array_equal(rewards(stream), rewards(asked(server, "rank", ASKED)))
 
 
 def test_python_goes_on_when_the_page_is_ready(checkpoint):
@@ -345,15 +277,14 @@ def test_python_goes_on_when_the_page_is_ready(checkpoint):
             assert response.status == 200
 
 
-@pytest.mark.slow
-def test_ctrl_c_ends_in_one_line(checkpoint):
-    command = [sys.executable, "-m", "launch.serve", checkpoint().path, "--port=0"]
-    with subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        line = process.stdout.readline()
-        assert line.startswith("ready in") and "http://127.0.0.1:" in line
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=600)
-    assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "serve: interrupted")
-    assert "Traceback" not in err
+def test_ctrl_c_ends_in_one_line(command, checkpoint, monkeypatch):
+    def interrupted(page):
+        page.close()
+        raise KeyboardInterrupt
+
+    ended = []
+    monkeypatch.setattr(Server, "wait", interrupted)
+    monkeypatch.setattr(processes, "end", lambda *line_and_code: ended.append(line_and_code))
+    done = command("serve", checkpoint().path, "--port=0", "--config.step_size=16")
+    assert done.out[0].startswith("ready in") and "http://127.0.0.1:" in done.out[0]
+    assert ended == [("serve: interrupted", 130)]

@@ -23,40 +23,22 @@ def model(checkpoint):
     return f"--checkpoint={checkpoint().path}"
 
 
-# --- Same results -----------------------------------------------------------------------------
-
-
-SEARCH = ("length=2", "steps=1", "candidates=8", "topk=8", "direction=max")
-# Command -> flags, how a process learns its place. What writes rewards is one loop.
-CASES = {
-    "sweep": ([*SMALL, "--config.mode=text"], processes.by_slurm),
-    "search": ([f"--config.{setting}" for setting in SEARCH], processes.by_open_mpi),
-}
-
-
-def results_of(run):
-    """Every file but `result.json`, which names the processes."""
-    files = files_of(run).items()
-    return {path: held for path, held in files if not path.endswith("/result.json")}
+SEARCH = ("length=2", "steps=1", "candidates=8", "topk=8", "direction=max", "prompts=greatest")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_a_command_writes_with_two_processes_what_it_writes_with_one(
-    command, model, tmp_path, name
-):
-    own, place = CASES[name]
-    flags = [model, *own, "--config.prompts=greatest"]
-    assert command(name, *flags, f"--run={tmp_path}/1").code == 0
-    files = results_of(tmp_path / "1")
-    ended = run_to_the_end(name, 2, *flags, f"--run={tmp_path}/n", place=place)
+def test_a_search_writes_with_two_processes_what_it_writes_with_one(command, model, tmp_path):
+    """As a sweep does: `test_ending_together`. `result.json` alone names the processes."""
+    flags = [model, *(f"--config.{setting}" for setting in SEARCH)]
+    assert command("search", *flags, f"--run={tmp_path}/1").code == 0
+    place = processes.by_open_mpi
+    ended = run_to_the_end("search", 2, *flags, f"--run={tmp_path}/n", place=place)
     assert_quiet_but_for_the_first(ended)
-    assert files and results_of(tmp_path / "n") == files
-    if name == "sweep":
-        assert ended[0].out == [f"{tmp_path}/n/scores: 1 model × 1 prompt, 288 new rewards"]
-
-
-# --- Refusals ---------------------------------------------------------------------------------
+    alone, several = (
+        {path: held for path, held in files_of(tmp_path / run).items() if "result" not in path}
+        for run in "1n"
+    )
+    assert several == alone != {}
 
 
 @pytest.mark.slow

@@ -38,19 +38,3 @@ def test_a_rows_variable_goes_before_the_conversions(command, hf, tmp_path):
     turns = [{"role": "user", "content": PROMPT}]
     texts = chat.texts([turns, turns], [{}, {"principle": "true"}])
     assert ["brief, kind" in text for text in texts] == [True, False] and "true" in texts[1]
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("principle=a,principel=b", "'principel'; allowed: principle"),
-        ("messages=x", "template_vars: messages"),
-        ("bos_token=x", "template_vars: bos_token"),
-        ("principle", "template_vars='principle'"),
-        ("principle=a, principle=b", "each name once"),
-    ],
-)
-def test_a_name_that_the_template_does_not_read_is_refused(command, hf, tmp_path, given, message):
-    flags = [f"--source={hf}", f"--checkpoint={tmp_path / 'c'}", f"--config.template_vars={given}"]
-    assert message in command("convert", *flags).refusal()
-    assert not (tmp_path / "c").exists()

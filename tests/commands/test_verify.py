@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import shutil
-import threading
 
 import numpy as np
 import polars as pl
@@ -57,14 +56,7 @@ def test_a_whole_run_is_well_and_left_as_it_is(run, verify):
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-FILES = (
-    PART,
-    "vocab/*",
-    "sequences/*/*/*/*/trace.*",
-    "items/*/*/*/part-*",
-    "scores/*/*/result.json",
-    "run.json",
-)
+FILES = (PART, "vocab/*", "sequences/*/*/*/*/trace.*", "scores/*/*/result.json", "run.json")
 
 
 @pytest.mark.parametrize("pattern", FILES)
@@ -83,13 +75,6 @@ NAME = PART.rpartition("/")[2]
 
 def remove(pattern):
     return lambda run: next(run.glob(pattern)).unlink()
-
-
-def pipe(run):
-    """Puts a pipe in the place of a part, with a writer: a reader does not wait for ever."""
-    remove(PART)(run)
-    os.mkfifo(run / PART)
-    threading.Thread(target=(run / PART).write_bytes, args=[b""], daemon=True).start()
 
 
 def of_check(**values):
@@ -119,28 +104,23 @@ DAMAGES = [
     (copied(f"{WORST}/{NAME}", PART), f"{PART}: damaged"),  # of another prompt
     (copied(PART, MIDDLE), f"{MIDDLE}: "),  # overlaps others
     (remove(RECORD), f"{SCORES}/part-0000000-0000100.parquet: "),
-    (
-        copied(f"{WORST}/result.json", RECORD),
-        f"{RECORD}: damaged .*'scores/model=tiny/prompt=worst'",
-    ),
+    (copied(f"{WORST}/result.json", RECORD), f"{RECORD}: damaged .*prompt=worst'"),
     (
         of_result(lambda entry: entry["parts"][NAME].update(rows=99)),
-        f"{RECORD}: damaged .*'{NAME}' of 99 rows",
+        f"{RECORD}: damaged .* 99 rows",
     ),
     (lambda run: (run / HALF).write_bytes(b"half"), f"{HALF}: "),
     (lambda run: os.truncate(run / PART, 1000), f"{PART}: damaged"),
-    (pipe, f"{PART}: not a regular file"),
     (of_check(dtype="bfloat16"), f"{RECORD}: self_check .* bfloat16"),
     (of_check(compared="median"), f"{RECORD}: self_check .* median"),  # as of a mixture
     (
         of_check(relative_difference=0.1, tolerance=6.0),
         f"{RECORD}: self_check .* 0.1, beyond 0.0001",
     ),
-    (of_check(relative_difference=float("inf")), f"{RECORD}: self_check .* inf"),
     (of_result(lambda entry: entry.pop("self_check")), f"{SCORES}: not checked"),
     (
-        lambda run: Run(run).edit(lambda content: content["prompts"].update(worst="Else?")),
-        f"{WORST}: prompt 'worst' with",
+        lambda run: Run(run).edit(lambda c: c["prompts"].update(worst="?")),
+        f"{WORST}: prompt 'worst'",
     ),
 ]
 
@@ -163,9 +143,6 @@ def test_parts_that_were_computed_in_two_ways_are_said_and_no_problem(run, verif
     done = verify()
     assert done.code == 0
     assert f"{run / SCORES}: " in done.err[-1] and "step_size default and 8" in done.err[-1]
-
-
-# Random rows, computed again
 
 
 def test_a_wrong_reward_that_every_hash_vouches_for_is_found_by_scoring_it_again(

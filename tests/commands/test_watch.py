@@ -16,7 +16,6 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from analysis.measures import steps
-from configs.prompts import PROMPTS
 from engine.runs import storage
 from launch.common import sources, trackers, watching
 from tests.support import tiny
@@ -70,10 +69,11 @@ def small(monkeypatch):
         monkeypatch.setattr(steps, name, size)
 
 
-def test_each_step_has_a_run_and_a_line(watch, trained, command, tmp_path):
+def test_each_step_has_the_rewards_of_a_sweep_and_a_line(watch, trained, command, tmp_path):
     out = tmp_path / "out"
     (out / "models").mkdir(parents=True)  # of the user
-    done, lines = watch(trained(100, 200), page=True)
+    folder = trained(100, 200)
+    done, lines = watch(folder, page=True)
     assert [line["step"] for line in lines] == [100, 200]
     assert lines[0]["tau_previous"] is None is lines[1]["tau_last"]
     assert lines[0]["tau_last"] == lines[1]["tau_previous"] < 1
@@ -82,15 +82,10 @@ def test_each_step_has_a_run_and_a_line(watch, trained, command, tmp_path):
     assert {"steps", "steps_series", "steps_turns", "steps_words"} <= tables
     assert {path.name for path in out.iterdir() if path.is_dir()} == {"models", "report", "steps"}
     command("verify", f"--run={out}/steps/200").fine()
-
-
-def test_a_step_has_the_rewards_of_a_sweep(watch, trained, command, tmp_path):
-    folder = trained(100)
-    watch(folder)
     flags = [f"--run={tmp_path}/swept", f"--config.cache={tmp_path}/cache", *FAST[1:]]
     command("sweep", folder / "checkpoint-100", *flags, "--config.prompts=greatest").fine()
-    swept, step = (Run(tmp_path / name) for name in ("swept", "out/steps/100"))
-    assert swept.hashes() == step.hashes() != {}
+    swept, step = (Run(place).hashes() for place in (tmp_path / "swept", out / "steps/100"))
+    assert swept == step != {}
 
 
 def test_a_second_step_compiles_nothing(watch, trained, small):
@@ -194,12 +189,12 @@ def test_a_step_that_is_never_whole_is_named_once(watch, trained, monkeypatch):
     assert "config.json" in warning and "waiting" in warning
 
 
-def test_a_step_of_another_tokenizer_is_left_out(watch, trained):
+def test_a_step_of_another_tokenizer_ends_the_command(watch, trained):
     folder = trained(100, 200)
     tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(folder / "checkpoint-200")
     done, lines = watch(folder)
-    assert done.code == 0 and [line["step"] for line in lines] == [100]
-    assert any("checkpoint-200: other tokens" in line for line in done.err)
+    assert done.code == 2 and [line["step"] for line in lines] == [100]
+    assert done.err[-1].endswith("checkpoint-200: other tokens than those of step 100")
 
 
 def test_a_step_whose_files_grow_is_waited_for(watch, trained, monkeypatch):
@@ -232,34 +227,6 @@ def test_a_step_that_is_deleted_meanwhile_is_left_out(watch, trained, monkeypatc
     assert any("checkpoint-100: deleted meanwhile" in line for line in done.err)
 
 
-def test_a_step_that_is_being_deleted_ends_nothing(watch, trained, monkeypatch):
-    """Its folder is still there when a file is missing."""
-    folder, opened = trained(100, 200), sources.opened
-
-    def deletes(names, *rest):
-        if names[0].endswith("-100"):
-            (Path(names[0]) / "tokenizer.json").unlink()
-            monkeypatch.setattr(storage, "names", deleted)
-        return opened(names, *rest)
-
-    def deleted(place):
-        shutil.rmtree(folder / "checkpoint-100", ignore_errors=True)
-        return names_of(place)
-
-    names_of = storage.names
-    monkeypatch.setattr("launch.common.sources.opened", deletes)
-    done, lines = watch(folder)
-    assert done.code == 0 and [line["step"] for line in lines] == [200]
-    assert any("checkpoint-100: changed meanwhile" in line for line in done.err)
-
-
-def test_a_step_that_cannot_be_scored_ends_the_command(watch, trained):
-    folder = trained(100)
-    (folder / "checkpoint-100" / "tokenizer.json").unlink()
-    done, lines = watch(folder)
-    assert (done.code, lines) == (2, []) and "no tokenizer.json" in done.err[-1]
-
-
 def test_a_step_that_is_found_late_stands_in_its_place(watch, trained, small, tmp_path):
     folder = trained(100, 200)
     late = folder / "checkpoint-100"
@@ -268,43 +235,32 @@ def test_a_step_that_is_found_late_stands_in_its_place(watch, trained, small, tm
     (tmp_path / "late").rename(late)
     _, lines = watch(folder)
     assert [(line["step"], line["tokens"]) for line in lines] == [(100, 100), (200, 288)]
-    in_order = watch(folder, out=tmp_path / "other")[1]
     assert lines[0]["tau_last"] is not None
-    assert lines[1]["tau_previous"] == pytest.approx(in_order[1]["tau_previous"], abs=1e-4)
 
 
-def test_a_page_has_the_pairs_that_were_asked_for(watch, trained, tmp_path):
-    folder, row = trained(100), {"prompt": "a", "chosen": "Yes. It is.", "rejected": "No."}
-    turned = {**row, "chosen": "No.", "rejected": "Yes. It is."}
-    margins = []
-    for name, pair in (("b", row), ("a", turned)):
-        file = tmp_path / f"{name}.jsonl"
-        file.write_text(f"{json.dumps(pair)}\n")
-        margins.append(watch(folder, f"--items={file}")[1][0]["margin"])
-    again = watch(folder, f"--items={tmp_path}/b.jsonl")[1][0]["margin"]
-    assert margins == [again, -again]
-    assert watch(folder)[1][0]["margin"] is None
-
-
-def test_a_page_has_the_replies_that_were_asked_for(watch, trained):
+def test_a_page_has_the_pairs_and_replies_that_were_asked_for(watch, trained, tmp_path):
     """Also where another command scored others, and the step is gone."""
-    folder, asked = trained(100), ["--after=Yes. It is.", f"--after={'no ' * 60}"]  # too long
-    first = watch(folder, *asked)[1][0]["appended"]
+    folder, long = trained(100), f"--after={'no ' * 60}"
+    items, margins = [tmp_path / "b.jsonl", tmp_path / "a.jsonl"], []
+    for file, replies in zip(items, (("Yes. It is.", "No."), ("No.", "Yes. It is.")), strict=True):
+        row = dict(zip(("prompt", "chosen", "rejected"), ("a", *replies), strict=True))
+        file.write_text(f"{json.dumps(row)}\n")
+        margins.append(watch(folder, f"--items={file}")[1][0]["margin"])
+    first = watch(folder, "--after=Yes. It is.", long)[1][0]
+    assert first["appended"] and first["margin"] is None
+    again = watch(folder, f"--items={items[0]}")[1][0]["margin"]
+    assert margins == [again, -again]
     shutil.rmtree(folder / "checkpoint-100")
     assert watch(folder, "--after=No.")[1][0]["appended"] is None
-    assert first and watch(folder, asked[0])[1][0]["appended"] == first
+    assert watch(folder, "--after=Yes. It is.")[1][0]["appended"] == first["appended"]
 
 
-def test_steps_are_scored_until_one(watch, trained):
-    done, lines = watch(trained(100, 200), "--noonce", "--until=100")
-    assert done.code == 0 and [line["step"] for line in lines] == [100]
-
-
-def test_the_last_step_is_done_when_its_pairs_are_scored(watch, trained, tmp_path):
-    folder, file = trained(100), tmp_path / "own.jsonl"
+def test_steps_are_scored_until_one_which_is_done_when_its_pairs_are(watch, trained, tmp_path):
+    folder, file = trained(100, 200), tmp_path / "own.jsonl"
     file.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
-    watch(folder)
-    _, lines = watch(folder, "--noonce", "--until=100", f"--items={file}")
+    for flags in ([], [f"--items={file}"]):
+        done, lines = watch(folder, "--noonce", "--until=100", *flags)
+        assert done.code == 0 and [line["step"] for line in lines] == [100]
     assert lines[0]["margin"] is not None
 
 
@@ -330,17 +286,24 @@ def test_pairs_edits_and_tokens_behind_replies(watch, trained, tmp_path):
     assert {"pairs", "edit", "sham", "behind"} <= {*series["of"]}
 
 
-def test_imported_steps_are_drawn(watch, source, command, tmp_path):
-    rng, letters = np.random.default_rng(0), "abcdefgh"
-    rows = [[f"word{a}{b}", *map(str, rng.normal(size=3))] for a in letters for b in letters]
-    file = source("\n".join(map(",".join, [["item", "step-10", "step-20", "step-30"], *rows])))
-    run = tmp_path / "imported"
+def test_a_preference_that_turns_halfway_in_imported_steps_is_named_with_its_step(
+    watch, source, command, tmp_path
+):
+    """Twelve steps: six learn to like “the”, six “love”."""
+    rng = np.random.default_rng(0)
+    words = ["the", "love", *(f"word{a}{b}" for a in "abcdefgh" for b in "abcdefgh")]
+    score = np.linspace(-1, 1, len(words))
+    columns = {"item": words}
+    for step in range(1, 13):
+        score[0 if step <= 6 else 1] += 0.05 if step != 7 else 1.0
+        columns[f"step-{step}"] = score + 0.01 * rng.normal(size=len(words))
+    file, run = source(pl.DataFrame(columns).write_csv()), tmp_path / "imported"
     flags = [f"--source={file}", "--layout=items", f"--run={run}", "--prompt=best", "--model=mine"]
     command("import_scores", *flags).fine()
     done, lines = watch(run, "--config.prompts=best", page=True)
-    assert done.code == 0, done.err
-    assert [line["step"] for line in lines] == [10, 20, 30]
-    assert lines[0]["model"] == "mine-step-10" and len(lines[0]["top"]) == 10
+    assert "Between steps 6 and 7 “love” rose" in done.fine().out[-2], done.out
+    assert lines[6]["moved"]["word"] == "love" and len(lines) == 12
+    assert lines[0]["model"] == "mine-step-1" and len(lines[0]["top"]) == 10
 
 
 def test_a_tracker_gets_numbers_and_words(watch, trained, monkeypatch):
@@ -355,12 +318,12 @@ def test_a_tracker_gets_numbers_and_words(watch, trained, monkeypatch):
     assert written[1][1]["assay/top"].split(", ") == lines[1]["top"]
 
 
-@pytest.mark.parametrize("name", ["trackio", "wandb", "tensorboard", "paper"])
-def test_a_tracker_that_is_not_there_is_one_line(watch, trained, monkeypatch, tmp_path, name):
-    monkeypatch.setitem(sys.modules, name, None)
-    done, lines = watch(trained(100), f"--log={name}")
-    assert f"log='{name}'" in done.refusal() and lines == []
-    assert name in trackers.TRACKERS or "trackio, wandb, tensorboard" in done.err[0]
+def test_a_tracker_that_is_not_there_is_one_line(watch, trained, monkeypatch, tmp_path):
+    folder = trained(100)
+    for name in trackers.TRACKERS:
+        monkeypatch.setitem(sys.modules, name, None)
+        done, lines = watch(folder, f"--log={name}")
+        assert f"log='{name}': no package {name}" in done.refusal() and lines == []
     assert not (tmp_path / "out").exists()
 
 
@@ -381,51 +344,14 @@ def test_the_callback_of_the_docs_watches_a_training(watch, trained, monkeypatch
     exec(block, names)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     callback, lasts = names["Watch"]("--config.cpu=True"), []
-    assert isinstance(callback, transformers.TrainerCallback)
     arguments = types.SimpleNamespace(output_dir=str(trained(2)))
     state = transformers.TrainerState(max_steps=4, is_world_process_zero=True)
     callback.on_save(arguments, state, None)
     started = callback.process
     trained(4)
-    callback.on_save(arguments, state, None)
     with monkeypatch.context() as patch:
         patch.setattr(names["subprocess"], "run", lasts.append)
         callback.on_train_end(arguments, state, None)
-    assert callback.process is started and started.returncode == -signal.SIGTERM
-    assert lasts == [[*started.args, "--once"]]
+    assert started.returncode == -signal.SIGTERM and lasts == [[*started.args, "--once"]]
     assert started.args[1:] == ["-m", "launch.watch", arguments.output_dir, "--config.cpu=True"]
     assert [line["step"] for line in watch(arguments.output_dir, *started.args[4:])[1]] == [2, 4]
-
-
-@pytest.mark.slow
-def test_a_preference_that_turns_halfway_is_named_with_its_step(watch, tmp_path, monkeypatch):
-    """Twelve steps of a head: six learn to like “ the”, six “ love”."""
-    import torch
-
-    monkeypatch.setattr(watching, "_LOOK_S", 0.01)
-    base = tiny.write_model(tmp_path / "base", num_hidden_layers=1)
-    model = transformers.LlamaForSequenceClassification.from_pretrained(base, dtype=torch.float32)
-    tokenizer = tiny.tokenizer()
-    turns = [
-        {"role": "user", "content": PROMPTS["greatest"]},
-        {"role": "assistant", "content": "☐"},
-    ]
-    head, tail = tokenizer.apply_chat_template(turns, tokenize=False).split("☐")
-    around = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in (head, tail)]
-    ids = torch.tensor([[*around[0], token, *around[1]] for token in range(288)])
-    with torch.inference_mode():
-        states = model.model(ids).last_hidden_state[:, -1].numpy()
-    centred = states - states.mean(axis=0)
-    inverse = np.linalg.pinv(centred.T @ centred / len(states))
-    liked = [inverse @ centred[tokenizer.convert_tokens_to_ids(w)] for w in ("Ġthe", "Ġlove")]
-    weights = load_file(base / "model.safetensors")
-    score = 8 * weights["score.weight"][0]
-    for step in range(1, 13):
-        score = score + (0.02 * liked[0] if step <= 6 else liked[1] / (100 if step > 7 else 10))
-        place = tmp_path / "trained" / f"checkpoint-{step}"
-        shutil.copytree(base, place)
-        weights["score.weight"] = score[None].astype(np.float32)
-        save_file(weights, place / "model.safetensors")
-    done, lines = watch(tmp_path / "trained")
-    assert "Between steps 6 and 7 “love” rose" in done.out[-2], done.out
-    assert lines[6]["moved"]["word"] == "love" and len(lines) == 12

@@ -13,11 +13,9 @@ from safetensors.numpy import save_file
 from tests.support import tiny
 
 # Channel of the embedding -> the tokens that it marks, with their values; ids of bytes are sorted.
-LOVE, BULLET, EXCLAMATION, START = 1, 2, 3, 4
-# A head reads shares: the start of a turn is two tokens of all, so less of it is a longer reply.
+LOVE, BULLET, EXCLAMATION = 1, 2, 3
 BIASES: Mapping[str, Mapping[int, float]] = {
     "plain": {LOVE: 1},
-    "length": {LOVE: 1, START: -4},
     "bullets": {LOVE: 1, BULLET: 1},
     "exclamations": {LOVE: 1, EXCLAMATION: 1},
 }
@@ -35,12 +33,10 @@ def write_model(folder: Path, bias: str) -> Path:
     embedding = weights["model.embed_tokens.weight"]
     embedding[:, 0] = 10
     marked = ((" love", LOVE, 1), (" war", LOVE, -1), ("-", BULLET, 1), ("!", EXCLAMATION, 1))
-    for token, channel, value in (*marked, ("<|im_start|>", START, 1)):
+    for token, channel, value in marked:
         embedding[vocab[token.replace(" ", "Ġ")], channel] = value
     layer = "model.layers.0.self_attn."
-    for at in range(
-        4
-    ):  # values of the first head: the four channels; its output: eight channels on
+    for at in range(3):  # values of the first head: the channels; its output: eight channels on
         weights[f"{layer}v_proj.weight"][at, at + 1] = 0.1
         weights[f"{layer}o_proj.weight"][at + 9, at] = 1
     for channel, weight in BIASES[bias].items():

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from launch.common import released_scores
-from launch.common.released_files import Choices
+from launch.common.released_scores import Choices
 
 ELO = """elo_rank,elo_score,name,elo_matches,Org/Model-A,Org/Model.B_v2
 1,1700,Water,10,1.5,-2

@@ -104,7 +104,6 @@ WRONG = [
     ("score", (PROMPT, ["a", 3]), {}, "3; allowed"),
     ("search", (PROMPT,), {"allow": 3}, "allow=3"),
     ("search", (PROMPT,), {"length": 0}, "length=0"),
-    ("explore", ("x",), {}, "'x'"),
 ]
 
 
