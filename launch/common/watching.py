@@ -57,6 +57,10 @@ class WatchSettings:
         check_switch("cpu", self.cpu)
 
 
+class OtherTokens(AssayError):
+    """A step of another tokenizer than the steps before it."""
+
+
 @dataclasses.dataclass(kw_only=True)
 class Watch:
     """What is watched and how, and what is known of its steps."""
@@ -170,12 +174,12 @@ class Watch:
                 sweep_rewards([model], self.behind, place, settings, mesh, chosen=panelled)
 
     def check_tokens(self, model: Checkpoint) -> None:
-        """Raises AssayError for a model whose tokens are not those of the steps before it."""
+        """Raises OtherTokens for a model whose tokens are not those of the steps before it."""
         if self.known:
             whole = max(self.known.values(), key=lambda known: known.scores.height)
             same = whole.run.models[whole.model]["vocab"] == model.card.tokenizer_hash
             if not same and dict(whole.scores["token_id", "token"].rows()) != model.tokens:
-                raise AssayError(f"{model.card.slug}: other tokens than those of step {whole.step}")
+                raise OtherTokens(f"other tokens than those of step {whole.step}")
 
     def chosen(self, step: int, model: Checkpoint) -> list[int] | None:
         """The token ids that a step scores; None for the whole vocabulary.
@@ -299,6 +303,10 @@ def _do(watch: Watch, step: int, folder: Path) -> None:
     began = time.monotonic()
     try:
         watch.score(step, folder)
+    except OtherTokens as error:
+        watch.left_out.add(folder)
+        say(f"{folder.name}: {error}; skipped")
+        return
     except (AssayError, OSError) as error:
         if watch.looks.get(folder) == _state(folder):
             raise

@@ -137,6 +137,13 @@ def test_links_of_a_page_outside_the_site_exist(page):
         assert re.match("https?://", target) or (ROOT / target).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_a_page_have_at_most_100_characters(page):
+    """But for rows of tables, and one word, such as a link, that nothing can wrap."""
+    long = [line for line in page.read_text().splitlines() if len(line) > 100]
+    assert [line for line in long if line[0] != "|" and len(line.split()) > 1] == []
+
+
 def test_the_run_format_lists_every_column():
     text = (ROOT / "docs/run-format.md").read_text()
     contract = {

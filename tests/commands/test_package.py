@@ -138,6 +138,17 @@ def test_an_installed_wheel_reports_from_another_folder(installed, tmp_path):
 
 
 @pytest.mark.slow
+def test_an_installed_wheel_shows_its_demo_from_another_folder(installed, tmp_path):
+    (tmp_path / "words.csv").write_text("word,category\nlove,c\nwar,c\n")
+    few = ["--config.prompts=", "--config.words=words.csv", "--config.word_prompts=greatest"]
+    done = installed("SITE/bin/assay", "demo", "--small", *few, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = tmp_path / "out/small/report/index.html"
+    assert done.stdout.splitlines()[-1] == f"report: {page}"
+    assert '<article id="items"' in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_modules_of_the_working_folder_do_not_stand_in_front_of_an_installed_command(
     installed, tmp_path
 ):

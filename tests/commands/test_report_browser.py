@@ -45,6 +45,18 @@ def page(chromium, address):
     page.close()
 
 
+def test_a_word_has_a_bar_for_each_model_and_question(page):
+    box, found = page.locator("#word input"), page.locator("#word-found")
+    box.fill("lvoe")
+    box.press("Enter")
+    found.get_by_role("button", name="love").click(timeout=120_000)
+    expect(found.locator("h3")).to_contain_text("love")
+    assert found.locator("tbody .bar").count() == 4 * 3
+    found.get_by_role("link").click()
+    expect(page.locator("#explorer-query")).to_be_focused()
+    expect(page.locator("#explorer-query")).to_have_value(" love")
+
+
 @pytest.mark.parametrize(("width", "floor"), [(1280, 11), (390, 10)])
 def test_chips_do_not_intersect_and_type_is_large_enough_in_a_window(page, width, floor):
     page.set_viewport_size({"width": width, "height": 900})

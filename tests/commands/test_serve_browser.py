@@ -5,6 +5,7 @@ import itertools
 import re
 
 import pytest
+import scipy.stats
 from playwright.sync_api import expect
 
 from launch.serving.explorer import Explorer
@@ -109,3 +110,23 @@ def test_lists_of_the_served_page_stand_below_each_other(window, explorer):
         ends = [top, *itertools.chain(*parts), bottom]
         assert len(parts) >= 5 and ends == sorted(ends)  # a name, and two lists with their titles
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_two_models_and_replies_have_the_percentiles_of_their_rewards(window, explorer):
+    page = window()
+    ask(page, beside="model", until=[ALL, ALL])
+    page.get_by_role("button", name="A − B, points").click()
+    answers = [answer[1][0] for answer in list(explorer._answers.values())[-2:]]
+    ranks = [scipy.stats.rankdata(rewards) for rewards in answers]
+    expected = sorted(100 * (ranks[0] - ranks[1]) / SIZE, reverse=True)[:60]
+    texts = page.locator("#grid td:nth-child(6)").all_inner_texts()
+    assert [float(text) for text in texts] == pytest.approx(expected, abs=0.06)
+    ask(page)
+    page.locator("#replies").press_sequentially("love\nthe war of love")
+    cells = page.locator("#replies-table tbody td")
+    expect(cells).to_have_count(4)
+    [numbers] = explorer._reply_numbers(explorer.models[0], QUESTION, ["love", "the war of love"])
+    texts = cells.all_inner_texts()
+    assert texts[1::2] == [f"{x:.3f}".replace("-", "−") for x in numbers]
+    below = [100 * (list(explorer._answers.values())[-1][1][0] < x).mean() for x in numbers]
+    assert [float(text[:-2]) for text in texts[::2]] == pytest.approx(below, abs=0.5)
