@@ -284,6 +284,11 @@ class _Import:
         """A column of rewards or log-probabilities; raises AssayError for neither."""
         values = file.numbers(column)
         if self.choices.values == "rewards":
+            mass = np.exp(values.to_numpy().clip(max=1)).sum()
+            if self.choices.layout == "tokens" and abs(mass - 1) < _EXCESS:
+                raise file.error(
+                    f"column {column!r} holds log-probabilities; allowed: --values=logprobs"
+                )
             return values
         if self.choices.values == "logits":
             shifted = values - values.max()

@@ -166,6 +166,7 @@ BAD = [
     ("items", ELO, {"model": "m"}, "--model='m'"),
     ("tokens", TOKENS, {"prompt": "best"}, "--prompt='best'"),
     ("tokens", TOKENS.replace("greatest", "category"), {}, "a.csv: 'category'"),
+    ("tokens", logprobs(["best"]).write_csv(), {}, "'best' .*--values=logprobs"),
     ("tokens", LARGE, {"values": "logprobs"}, "'best' "),  # probabilities that sum to more than 1
 ]
 
