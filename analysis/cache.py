@@ -6,7 +6,7 @@ A column is sorted once, and every rank in a report comes from that.
 import numpy as np
 import polars as pl
 
-from analysis import checks
+from analysis import reading
 from analysis.statistics import Array
 from analysis.statistics.ranks import Ranking, ranking
 from engine.runs.folder import RunFolder, read_table
@@ -39,7 +39,7 @@ class Cache:
         place = str(result.folder)
         if place in self._rewards:
             return self._rewards[place]
-        frame = checks.scan(result).collect().rechunk()
+        frame = reading.scan(result).collect().rechunk()
         ids, rewards = frame.to_series(0).to_numpy(), frame.to_series(1).to_numpy()
         known = self._ids.setdefault(vocabulary, ids)
         read = (known if np.array_equal(known, ids) else ids), rewards

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from etils import epath
 
-from analysis import checks
+from analysis import reading
 from analysis.cache import Cache
 from analysis.statistics import Array
 from analysis.statistics.ranks import Ranking
@@ -126,7 +126,7 @@ class Run:
 
     def items_of(self, result: Result) -> pl.DataFrame:
         """item_id, item and reward of one result over a list; sorted by item_id."""
-        return checks.scan(result).collect().sort("item_id")
+        return reading.scan(result).collect().sort("item_id")
 
     def rewards(self, model: str, prompt: str) -> tuple[Array, Array]:
         """Token ids (uint32, ascending) and rewards (float32) of one model under one prompt.
@@ -155,7 +155,7 @@ class Run:
     def objectives(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, reward and one f32 column per objective; sorted by token_id."""
         result = self.results[model, prompt]
-        scores = checks.scan(result, result.objectives)
+        scores = reading.scan(result, result.objectives)
         tokens = self.vocabulary(model).select("token_id", "token")
         frame = scores.join(tokens, on="token_id", how="left", validate="1:1").sort("token_id")
         return frame.select("token_id", "token", pl.exclude("token_id", "token")).collect()
@@ -172,7 +172,7 @@ class Run:
 
     def next_tokens(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, logprob of a language model's next token; sorted by token_id."""
-        frame = checks.scan(self.logprobs[model, prompt]).join(
+        frame = reading.scan(self.logprobs[model, prompt]).join(
             self.vocabulary(model), on="token_id", how="left", validate="1:1"
         )
         return frame.select("token_id", "token", "logprob").sort("token_id").collect()
@@ -197,7 +197,7 @@ class Run:
         chosen = scored if models is None else [m for m in models if m in scored]
         if not chosen:
             raise RunError(f"{items}: none of {models} scored it under {prompt!r}")
-        frames = (checks.scan(self.items[items, m, prompt]).rename({"reward": m}) for m in chosen)
+        frames = (reading.scan(self.items[items, m, prompt]).rename({"reward": m}) for m in chosen)
         joined = next(frames).collect()
         for frame in frames:
             other = frame.drop("item").collect()
@@ -206,7 +206,7 @@ class Run:
 
     def replies(self, items: str, model: str, prompt: str) -> pl.DataFrame:
         """item_id, item, tokens, logprob of a language model's replies; sorted by item_id."""
-        return checks.scan(self.item_logprobs[items, model, prompt]).collect()
+        return reading.scan(self.item_logprobs[items, model, prompt]).collect()
 
     def conversation_lists(self) -> list[str]:
         """The lists of conversations that some model scored, sorted."""
@@ -240,7 +240,7 @@ class Run:
             raise RunError(f"no scores of the conversations {name!r}")
         joined = checks.shared_conversations(self._runs, results.values())
         for model, result in results.items():
-            scores = checks.scan(result).collect().rename({"reward": model})
+            scores = reading.scan(result).collect().rename({"reward": model})
             joined = joined.join(
                 scores, on="conversation_id", validate="1:1", maintain_order="left"
             )
@@ -323,9 +323,9 @@ class Run:
 
     def joined(self, result: Result) -> pl.LazyFrame:
         """The columns of `scores` of one result over the vocabulary."""
-        number = list(checks.columns(result))[-1]
+        number = list(reading.columns(result))[-1]
         scores = (
-            checks.scan(result)
+            reading.scan(result)
             .rename({number: "reward"})
             .join(self.vocabulary(result.model), on="token_id", how="left", validate="1:1")
         )
@@ -369,7 +369,7 @@ def load(
     wanted = [r for r in contents.results.values() if r.complete or not finished_only]
     results, ids, items = list[Result](), dict[str, pl.DataFrame](), dict[str, pl.DataFrame]()
     for result in wanted:
-        if (opened := checks.read(result, allow_incomplete)) is None:
+        if (opened := reading.read(result, allow_incomplete)) is None:
             continue
         kept, rows = opened
         results.append(kept)

@@ -1,9 +1,9 @@
 """The settings of every command: each is stated once, with its type, its default and its meaning.
 
-`configs/` makes the ConfigDict of a command from these classes, and `--help` prints what each field
-means. The engine and the analysis take instances, which check themselves. A field whose value on
-the command line has another form than in an instance (a word such as `auto`, a file's path) states
-its default there too.
+`launch.common.config` makes the ConfigDict of a command from these classes, and `--help` prints
+what each field means. The engine and the analysis take instances, which check themselves. A field
+whose value on the command line has another form than in an instance (a word such as `auto`, a
+file's path) states its default there too.
 """
 
 import dataclasses

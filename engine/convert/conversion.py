@@ -19,9 +19,9 @@ from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import adapter, templates
 from engine.convert.hf_config import architecture, is_encoder, network_config
 from engine.convert.hf_families import DATES, READ_BY_POSITION
+from engine.convert.hf_heads import HeadPlan, read_head, variant
 from engine.convert.hf_values import Json, integer
 from engine.convert.hub import Source
-from engine.convert.readouts import HeadPlan, read_head, variant
 from engine.convert.safetensors import TensorFiles
 from engine.convert.writer import Writer
 from engine.errors import AssayError, prefixed
@@ -146,7 +146,7 @@ def understand(
         today's and it has none.
       head: kind of the head, for tensors with more than one published convention
         (`urm-helpfulness`); "" takes the usual one.
-      reward: which of a head's rows is the reward, or whose logit (`readouts.read_head`).
+      reward: which of a head's rows is the reward, or whose logit (`hf_heads.read_head`).
       template: the chat template in place of the folder's (`templates.choose`).
       softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
         al. 2025 left it out.

@@ -76,7 +76,7 @@ READ_BY_POSITION = frozenset(
     | {"GPTNeoXRewardModel"}
     | {*_TOKENS, *LANGUAGE_MODELS}
 )
-# Class -> which rows of its head are the reward (`readouts.read_head`): log-odds of a good step.
+# Class -> which rows of its head are the reward (`hf_heads.read_head`): log-odds of a good step.
 REWARDS = {"Qwen2ForProcessRewardModel": "1 - 0"}
 # Family -> the date that its published templates fall back to, for those that ask for today's.
 DATES = {

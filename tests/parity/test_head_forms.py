@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from engine.checkpoint.card import Checkpoint
-from engine.convert import readouts
+from engine.convert import hf_heads
 from engine.errors import AssayError
 from engine.models import heads as engine_heads
 from tests.support import folders, parity, slow, torch_models
@@ -20,16 +20,16 @@ def no_bias(patch):
 
 
 def no_mean(patch):
-    patch.setattr(readouts, "number", lambda hf, name: 0.0)
+    patch.setattr(hf_heads, "number", lambda hf, name: 0.0)
 
 
 def first_row(patch):
-    patch.setattr(readouts, "_mixture", lambda reward, names, labels: np.eye(1, len(names))[0])
+    patch.setattr(hf_heads, "_mixture", lambda reward, names, labels: np.eye(1, len(names))[0])
 
 
 def difference_reversed(patch):
-    mixture = readouts._mixture
-    patch.setattr(readouts, "_mixture", lambda *given: mixture(*given)[::-1].copy())
+    mixture = hf_heads._mixture
+    patch.setattr(hf_heads, "_mixture", lambda *given: mixture(*given)[::-1].copy())
 
 
 BUGS = {

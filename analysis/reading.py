@@ -1,4 +1,4 @@
-"""Checks of loading: what `engine.runs` reads, against vocabularies and lists."""
+"""Reading results: their parts, checked against vocabularies and lists."""
 
 import dataclasses
 import functools

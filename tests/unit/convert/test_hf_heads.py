@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.convert import readouts
+from engine.convert import hf_heads
 from engine.errors import AssayError
 
 ROWS = ("row_0", "row_1", "row_2")
@@ -23,16 +23,16 @@ ROWS = ("row_0", "row_1", "row_2")
     ],
 )
 def test_a_row_is_named_by_its_number_its_name_or_its_label(reward, labels, mixture):
-    np.testing.assert_array_equal(readouts._mixture(reward, ROWS, labels), mixture)
+    np.testing.assert_array_equal(hf_heads._mixture(reward, ROWS, labels), mixture)
 
 
 @pytest.mark.parametrize("reward", ["1", "0", "1 - 2", "3", "yes", "row_2 - row_2", ""])
 def test_what_names_two_rows_or_none_is_refused_with_the_rows(reward):
     with pytest.raises(AssayError, match=r"0 \(1\), 1 \(0\), 2 \(row_2\)"):
-        readouts._mixture(reward, ROWS, ("1", "0", ""))
+        hf_heads._mixture(reward, ROWS, ("1", "0", ""))
 
 
 @pytest.mark.parametrize("reward", ["Reward", "reward - row_0", "row_0"])
 def test_a_name_that_two_rows_have_is_refused(reward):
     with pytest.raises(AssayError, match=r"0 \(reward\), 1 \(row_0"):
-        readouts._mixture(reward, ROWS, ("reward", "row_0", "reward"))
+        hf_heads._mixture(reward, ROWS, ("reward", "row_0", "reward"))
