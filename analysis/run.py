@@ -168,7 +168,7 @@ class Run:
         result = self.results[model, prompt]
         if not result.layers:
             raise RunError(f"{result.title}: swept without the lens (--config.lens=true)")
-        return checks.by_layer(result)
+        return reading.by_layer(result)
 
     def next_tokens(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, logprob of a language model's next token; sorted by token_id."""
@@ -238,7 +238,7 @@ class Run:
         results = {model: r for (list_name, model), r in by_list.items() if list_name == name}
         if not results:
             raise RunError(f"no scores of the conversations {name!r}")
-        joined = checks.shared_conversations(self._runs, results.values())
+        joined = reading.shared_conversations(self._runs, results.values())
         for model, result in results.items():
             scores = reading.scan(result).collect().rename({"reward": model})
             joined = joined.join(
@@ -250,7 +250,7 @@ class Run:
         """Human ranks of an item list (`schema.HUMAN_COLUMNS`); None where there are none."""
         path = schema.humans_path(items)
         folder = next((run for run in self._runs.values() if path in run.tables), None)
-        return None if folder is None else checks.humans(folder, path)
+        return None if folder is None else reading.humans(folder, path)
 
     def conversation_list(self, name: str, model: str, *, probes: bool = False) -> pl.DataFrame:
         """The table of the list of conversations that a model scored (`schema.LIST_COLUMNS`).
@@ -258,7 +258,7 @@ class Run:
         With `probes` that of the list's edited replies.
         """
         result = (self.probes if probes else self.conversations)[name, model]
-        return checks.conversations(self._runs[result.run], result)
+        return reading.conversations(self._runs[result.run], result)
 
     def lists(self) -> list[tuple[str, str]]:
         """Every (item list, prompt id) that some model scored, sorted by list, then prompt."""
@@ -378,10 +378,10 @@ def load(
                 raise RunError(f"{kept.title}: {schema.RUN} names no vocabulary of {kept.model}")
             holder, path = contents.vocabularies[kept.model]
             if path not in ids:
-                ids[path] = checks.token_ids(holder, path)
-            checks.check_scores(kept, rows, ids[path], allow_incomplete)
+                ids[path] = reading.token_ids(holder, path)
+            reading.check_scores(kept, rows, ids[path], allow_incomplete)
         elif "item_id" in rows.columns:
-            checks.check_items(kept, rows, items)
+            reading.check_items(kept, rows, items)
     # The one rule for what is no plain sweep, and no list of the user's.
     behind = [result for result in results if result.reply_start]
     plain = [result for result in results if not result.reply_start]
@@ -390,7 +390,7 @@ def load(
     if not results and not contents.searches:
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
     for name in {result.items for result in conversations}:
-        checks.shared_conversations(runs, (r for r in conversations if r.items == name))
+        reading.shared_conversations(runs, (r for r in conversations if r.items == name))
     by_list = {(str(r.items), r.model): r for r in conversations}
     probes = {key: r for key, r in by_list.items() if key[0].endswith(schema.PROBES)}
     running = {key: r for key, r in by_list.items() if key[0].endswith(schema.RUNNING)}

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -290,12 +290,17 @@ class RewardModel:
         """
         if "length" in settings:
             raise AssayError(f"length={settings['length']!r}: every token of the reply is swapped")
-        ids = self._checkpoint.template.reply_ids(reply) if isinstance(reply, str) else [*reply]
-        whole = all(isinstance(i, int | np.integer) for i in ids)
+        ids = self._checkpoint.template.reply_ids(reply) if isinstance(reply, str) else reply
+        ids = [*ids] if isinstance(ids, Iterable) else []
+        whole = all(type(i) is int or isinstance(i, np.integer) for i in ids)
         if not ids or not whole or not set(ids) <= set(self._checkpoint.token_ids):
             raise AssayError(f"reply={reply!r}; allowed: a text, or ids of tokens; at least one")
         settings |= {"length": len(ids)}
         objective = _objective(self, checked_text(prompt), direction, settings)
+        if not objective.suffix and ids[-1] == objective.pooling.pad:
+            raise AssayError(
+                f"reply={reply!r}: ends with the pad token, which the model never reads"
+            )
         found = certificate(objective, self._scorer, np.array(ids, np.int32))
         return dataclasses.asdict(found)
 

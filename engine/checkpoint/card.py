@@ -159,6 +159,12 @@ class Card:
             )
         if fields.pop("sha256", None) != _sha256(fields):
             raise AssayError("damaged, its contents are not those that were written (sha256)")
+        known = {field.name for field in dataclasses.fields(TemplatePolicy)}
+        if gone := sorted(set(fields["policy"]) - known):
+            raise AssayError(
+                f"template.{gone[0]}={fields['policy'][gone[0]]!r}; allowed: {', '.join(known)}; "
+                "another release of Assay converted it: convert the model again"
+            )
         language = fields["head"]["kind"] == OutputConfig.kind
         head: type[HeadConfig | OutputConfig] = OutputConfig if language else HeadConfig
         return cls(

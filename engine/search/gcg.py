@@ -97,7 +97,7 @@ def expand(
         vocabulary = inputs.allowed, model.decoder.embedding[...]
         shards = 1 if model.decoder.platform == "cpu" else mesh.shape["model"]
         ids = proposals.propose(
-            parents, slopes, proposal_keys(state), *vocabulary, settings, shards
+            parents, rewards, slopes, proposal_keys(state), *vocabulary, settings, shards
         )
     with jax.named_scope("score"):
         scored = score(ids, proposals.first_changes(settings))

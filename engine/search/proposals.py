@@ -16,7 +16,8 @@ from engine.types import Array
 
 UNKNOWN = -np.inf  # reward of a sequence that was not scored
 _MERGED = 7  # of `gcg`, the best candidates whose changes are tried together, at most
-_DISTANCE = 4.5  # of `paper`, the weight of the distance between embeddings
+# Of `paper`: the weight of the distance between embeddings, and the reward at which it aims.
+_DISTANCE, _AIM = 4.5, 30.0
 
 
 def first_changes(settings: SearchSettings) -> tuple[int, ...]:
@@ -53,6 +54,7 @@ def merged_count(settings: SearchSettings) -> int:
 
 def propose(
     parents: Int[Array, "A T"],
+    rewards: Float[Array, "A"],
     slopes: Float[Array, "A T V"] | None,
     keys: Array,
     allowed: Bool[Array, "V"],
@@ -62,21 +64,23 @@ def propose(
 ) -> Int[Array, "A C T"]:
     """The candidates of a step: by gradient, or without `slopes` all new.
 
-    Each attempt has a key for them. The embedding is read by the paper's method. The vocabulary is
-    divided over `shards` devices.
+    Each attempt has a key for them. The embedding and the parents' signed rewards are read by the
+    paper's method. The vocabulary is divided over `shards` devices.
     """
 
-    def of_attempt(key: Array, ids: Array, slopes: Array | None) -> Array:
+    def of_attempt(key: Array, ids: Array, reward: Array, slopes: Array | None) -> Array:
         if slopes is None:
             return fresh(key, allowed, settings)
         if settings.method == "paper":
-            # The first order errs for distant tokens (Faster-GCG).
-            gain = first_order_gain(slopes, ids, allowed) - _DISTANCE * distances(ids, embedding)
+            # Of minus the squared distance to the aim. The first order errs for distant tokens
+            # (Faster-GCG).
+            gain = first_order_gain(2 * (_AIM - reward) * slopes, ids, allowed)
+            gain -= _DISTANCE * distances(ids, embedding)
             return best_pairs(ids, gain, settings.candidates)
         gain = first_order_gain(slopes, ids, allowed)
         return by_position(key, ids, gain, settings, shards)
 
-    return jax.vmap(of_attempt)(keys, parents, slopes)
+    return jax.vmap(of_attempt)(keys, parents, rewards, slopes)
 
 
 def first_order_gain(

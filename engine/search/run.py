@@ -94,7 +94,7 @@ def search_sequences(
     ]
     missing = [search for search in searches if search.missing]
     for search in missing if check_memory else ():
-        search.check_memory(mesh)
+        search.check_memory(mesh, certify)
     if missing and processes.writes():
         folder.save(vocabularies)
     held: dict[str, RewardScorer] = {}  # the model of the last search, by its slug
@@ -179,13 +179,13 @@ class _Search:
         """The model."""
         return self.checkpoint.card.slug
 
-    def check_memory(self, mesh: Mesh) -> None:
-        """Raises AssayError if this machine cannot hold the model and a step."""
+    def check_memory(self, mesh: Mesh, certify: bool) -> None:
+        """Raises AssayError if this machine cannot hold the model and a step, or one of swaps."""
         prefix, length = self.objective.prompt.prefix, self.objective.settings.length
         work = SweepWork(
             prefix=whole_length(len(prefix) + length),
             own=2 * length + len(self.objective.suffix),  # two candidates in a row
-            step_size=BLOCK_ROWS,
+            step_size=max(BLOCK_ROWS, self.objective.settings.candidates * certify),
             self_check=2,
         )
         model = Model.of([self.checkpoint])

@@ -24,7 +24,7 @@ def certificate(
     Args:
       objective: of a search in one direction; its filters hold for the swaps too.
       scorer: the model.
-      ids: the reply, int32 [T], which the filters admit.
+      ids: the reply, int32 [T]; its own tokens need not be allowed.
       advance: called with numbers of replies that were scored.
 
     A swap improves the reply if it gains more than the tolerance of the self-check, relative to
@@ -33,7 +33,7 @@ def certificate(
     """
     tokens, sign = np.flatnonzero(objective.allowed), float(objective.signs[0])
     prefix, rewards = scorer.prefill(objective.prompt), []
-    # The last row is the reply itself: its tokens need not be allowed.
+    # The last row is the reply itself.
     for position in range(len(ids)):
         rows = np.tile(ids, (len(tokens) + 1, 1))
         rows[:-1, position] = tokens

@@ -62,7 +62,8 @@ def planned(config: ConfigDict, source: str) -> tuple[str, dict[str, Any]]:
     model = model_of_source(source)
     decoder, step = model.config, None if config.step_size == AUTO else config.step_size
     check_integer("self_check", config.self_check, 1)
-    check_integer("step_size", step or 1, 1)
+    if step is not None:
+        check_integer("step_size", step, 1)
     for name in ("prefix", "own"):
         if not 1 <= config[name] <= decoder.max_positions:
             most = f"{decoder.max_positions}, the model's longest"

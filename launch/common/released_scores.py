@@ -95,9 +95,16 @@ class Released:
         self._refuse(column, outside | (values != values.floor()), "whole number")
         return values.cast(pl.UInt32)
 
+    def text(self, column: str) -> pl.Series:
+        """A column as text; an empty cell is an empty text."""
+        cells = self.frame[column]
+        if not isinstance(cells.dtype, pl.String | pl.Categorical | pl.Enum):
+            raise self.error(f"column {column!r} is {cells.dtype}; allowed: text")
+        return cells.cast(pl.String).fill_null("")
+
     def items(self) -> pl.Series:
         """The replies of a list; raises AssayError for an empty one."""
-        items = self.frame[self.item].cast(pl.String).fill_null("")
+        items = self.text(self.item)
         self._refuse(self.item, items.str.strip_chars() == "", "reply")
         return items
 
@@ -210,7 +217,7 @@ class _Import:
         """
         ids = file.whole("token_id")
         file.once(ids)
-        tokens = file.frame["token_decoded"].cast(pl.String).fill_null("")
+        tokens = file.text("token_decoded")
         vocabulary = pl.DataFrame({"token_id": ids, "token": tokens}).with_columns(
             is_special=pl.col("token").str.contains(_SPECIAL),
             round_trip=pl.lit(None, dtype=pl.String),

@@ -131,6 +131,7 @@ CASES = {
     "plan": {
         "": "--source is missing",
         "--source=gemma-2-2b --config.prefix=9999": "prefix=9999; allowed: 1 to 8192",
+        "--source=gemma-2-2b --config.step_size=0": "step_size=0; allowed: ",
         "--source={tmp}/config.json": "config.json",
     },
     "reproduce --root={tmp}/root": {

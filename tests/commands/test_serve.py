@@ -5,6 +5,9 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import signal
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -12,12 +15,11 @@ import pytest
 
 import assay
 import engine
-from engine import processes
 from engine.errors import AssayError
 from engine.text.chat_template import with_reply_start, with_system
 from launch.common.scoring import prompt_id
 from launch.serving.app import TOKEN
-from launch.serving.server import Server, bind
+from launch.serving.server import bind
 from tests.support.sweeps import SIZE
 
 QUESTION = "What is the greatest thing?"
@@ -277,14 +279,15 @@ def test_python_goes_on_when_the_page_is_ready(checkpoint):
             assert response.status == 200
 
 
-def test_ctrl_c_ends_in_one_line(command, checkpoint, monkeypatch):
-    def interrupted(page):
-        page.close()
-        raise KeyboardInterrupt
-
-    ended = []
-    monkeypatch.setattr(Server, "wait", interrupted)
-    monkeypatch.setattr(processes, "end", lambda *line_and_code: ended.append(line_and_code))
-    done = command("serve", checkpoint().path, "--port=0", "--config.step_size=16")
-    assert done.out[0].startswith("ready in") and "http://127.0.0.1:" in done.out[0]
-    assert ended == [("serve: interrupted", 130)]
+@pytest.mark.slow
+def test_ctrl_c_ends_in_one_line(checkpoint):
+    command = [sys.executable, "-m", "launch.serve", checkpoint().path, "--port=0"]
+    with subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        line = process.stdout.readline()
+        assert line.startswith("ready in") and "http://127.0.0.1:" in line
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=600)
+    assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "serve: interrupted")
+    assert "Traceback" not in err

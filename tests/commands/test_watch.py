@@ -227,6 +227,13 @@ def test_a_step_that_is_deleted_meanwhile_is_left_out(watch, trained, monkeypatc
     assert any("checkpoint-100: deleted meanwhile" in line for line in done.err)
 
 
+def test_a_step_that_cannot_be_scored_ends_the_command(watch, trained):
+    folder = trained(100)
+    (folder / "checkpoint-100" / "tokenizer.json").unlink()
+    done, lines = watch(folder)
+    assert (done.code, lines) == (2, []) and "no tokenizer.json" in done.err[-1]
+
+
 def test_a_step_that_is_found_late_stands_in_its_place(watch, trained, small, tmp_path):
     folder = trained(100, 200)
     late = folder / "checkpoint-100"

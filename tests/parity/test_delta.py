@@ -113,7 +113,7 @@ def test_sweeps_lists_begun_replies_and_searches_pass_their_self_check(pair_of, 
     run.sweep(model, {"begun": f"Who?{REPLY_START}It is", **ONE})
     run.score(model, ONE, "mine", ["love", "war and peace"])
     assert all(result.self_check for result in run.results().values())
-    assert searches.search(tmp_path / "search", model, length=4, candidates=20)
+    assert searches.search(tmp_path / "search", model, length=4, candidates=20, certify=True)
 
 
 @pytest.mark.slow

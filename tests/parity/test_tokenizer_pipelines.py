@@ -225,6 +225,13 @@ def test_a_search_leaves_out_a_token_that_would_not_be_read_at_a_replys_end(fold
         model.search(PROMPT, allow=(CLOSES,), **settings)
 
 
+def test_swaps_of_a_reply_whose_end_would_not_be_read_are_refused(folder):
+    own = folder("gaps", "closes", "the closing token")
+    model = engine.load(own.checkpoint.path)
+    with pytest.raises(AssayError, match="ends with the pad token"):
+        model.certify(PROMPT, f"x{CLOSES}", specials=True)
+
+
 def test_a_template_that_cannot_be_cut_is_swept_as_text_and_says_so(folder, tmp_path, capsys):
     own = folder("byte level", "a space before the reply")
     flags = [f"--checkpoint={own.checkpoint.path}", f"--run={tmp_path}", f"--prompt={PROMPT}"]

@@ -309,6 +309,7 @@
     radio.dispatchEvent(new Event("change", { bubbles: true })); // Comes back through `asked`.
   }
   async function asked(id) {
+    if (!ids.includes(id)) return; // Of a large run the explorer holds the first questions alone.
     choose("prompt", id);
     await pairChanged();
     columnsChanged();
@@ -351,7 +352,7 @@
   }
   function controls() {
     keep("prompt", prompts.map((at) => [short(at), ids[at]]));
-    $("prompt").parentNode.hidden = prompts.length < 2;
+    $("prompt").parentNode.hidden = prompts.length < 2 && !questions;
     const one = (at) => meta.models.filter((m) => m.vocabulary === at);
     const several = meta.vocabularies.length < 2 ? [] : meta.vocabularies.map((v, at) =>
       [`the ${count(v.size)} of ${one(at).map((m) => m.name).join(", ")}`, `model ${one(at)[0].slug}`]);

@@ -89,6 +89,9 @@ def add_items(run, **listed):
 
 V1, V2 = schema.vocab_path("v1"), schema.vocab_path("v2")
 FAULTS = {
+    "logprobs .* token ids 1$": lambda run: runs.add_logprobs(
+        run, "lm", "v2", "greatest", [0.0, -math.inf, 0.0, 0.0, 0.0, 0.0]
+    ),
     "nothing was scored": lambda run: runs.edit_run(run, lambda c: c["results"].clear()),
     r"name '\.\./x'": lambda run: runs.edit_run(run, lambda c: c["prompts"].update({"../x": "?"})),
     "name 'token'; tables have a column": lambda run: runs.edit_run(

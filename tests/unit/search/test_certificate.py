@@ -120,7 +120,7 @@ def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
 
 def test_the_api_refuses_what_is_no_reply_and_settings_that_it_has_no_use_for(checkpoint):
     model = api.load(checkpoint().path, mesh=make_mesh(), step_size=64)
-    given = [(odd, {}, "reply") for odd in ("", [1.5], [-1], [10**6])]
+    given = [(odd, {}, "reply") for odd in ("", 5, [1.5], [True], [-1], [10**6])]
     given += [("war", {"length": 3}, "length=3")]
     for reply, changes, line in given:
         with pytest.raises(AssayError, match=line):

@@ -43,6 +43,30 @@ def test_the_gain_is_the_first_order_change_of_an_allowed_swap():
             assert gain[t, v] == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_papers_pairs_are_those_that_bring_the_reward_nearest_to_30_less_their_distance():
+    rng, ids, reward = np.random.default_rng(0), np.array([3, 7]), -4.0
+    slopes, embedding = (
+        rng.standard_normal(shape).astype(np.float32) for shape in ((2, 9), (9, 4))
+    )
+    slopes *= 0.1
+    asked = settings(method="paper", length=2, candidates=5)
+    given = ids[None], np.array([reward], np.float32), slopes[None], jnp.zeros((1, 2), jnp.uint32)
+    parents, rewards, gradient, keys = map(jnp.asarray, given)
+    found = proposals.propose(
+        parents, rewards, gradient, keys, jnp.ones(9, bool), jnp.asarray(embedding), asked
+    )
+    gains = {
+        (t, v): 2 * (30 - reward) * (slopes[t, v] - slopes[t, here])
+        - 4.5 * np.linalg.norm(embedding[v] - embedding[here])
+        for t, here in enumerate(ids)
+        for v in range(9)
+        if v != here
+    }
+    best = sorted(gains, key=gains.get, reverse=True)[:5]
+    expected = [[v if t == place else int(ids[t]) for t in range(2)] for place, v in best]
+    assert np.asarray(found[0]).tolist() == expected
+
+
 @pytest.mark.parametrize("shards", [1, 2, 8, 5])  # 24 tokens do not divide by 5
 def test_the_best_tokens_do_not_depend_on_how_many_devices_share_the_vocabulary(shards):
     gain = np.random.default_rng(0).integers(0, 9, (3, 24)).astype(np.float32)  # with ties

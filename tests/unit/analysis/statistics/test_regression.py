@@ -157,3 +157,8 @@ def test_too_few_models_or_items_have_no_p(rng, models, size):
     assert len(largest) == 0
     nearest = regression.nearest_residuals(own, people)
     assert np.isnan(regression.adjusted_p(nearest, largest)).all()
+
+
+def test_a_p_counts_the_draws_that_reach_as_far():
+    p = regression.adjusted_p(np.array([0.0, -2.0, 5.0]), np.array([1.0, 2.0, 3.0]))
+    assert p.tolist() == [1.0, 0.75, 0.25]
