@@ -232,12 +232,16 @@ def findings(study: Study) -> Iterator[Finding]:
             most = known.filter(sure).sort("kendall", descending=verb == "agree")
             if most.height:
                 a, b, tau = most.select("model_a", "model_b", "kendall").row(0)
+                if pairs.height == 1:
+                    clauses.append(f"{verb} more than chance (τ = {decimals(tau)})")
+                    continue
                 clauses.append(
                     f"{verb} more than chance in {part_of(most.height, known.height, 'pair')}, "
                     f"{study.names[a]} and {study.names[b]} most (τ = {decimals(tau)})"
                 )
         if clauses:
-            text = f"Asked {study.prompt_names[prompt]}, models {' and '.join(clauses)}."
+            who = "the two models" if pairs.height == 1 else "models"
+            text = f"Asked {study.prompt_names[prompt]}, {who} {' and '.join(clauses)}."
             yield Finding(text=text, picture=f"kendall_tau_{prompt}")
 
 

@@ -94,8 +94,8 @@ def order_findings(layers: pl.DataFrame) -> Iterator[Finding]:
     if early.height:
         part = part_of(early.height, rankings.height, "ranking")
         yield Finding(
-            text=f"After at most {_depth(early)} of the layers, half of the final order of the "
-            f"words is in place in {part}.",
+            text=f"In {part}, half of the final order of the words is in place after at most "
+            f"{_depth(early)} of the layers.",
             picture="lens",
         )
 

@@ -45,7 +45,10 @@ def beyond(study: Study) -> Iterator[Finding]:
     high, low = (placed.filter(direction=sought) for sought in ("max", "min"))
     parts = ((high, "high", 1.0), (low, "low", 0.0))
     counts = [
-        (part.filter(percentile=end).height, f"of {part.height} searches for {sought} rewards")
+        (
+            part.filter(percentile=end).height,
+            f"of {count(part.height, 'search', 'searches')} for {sought} rewards",
+        )
         for part, sought, end in parts
         if part.height
     ]

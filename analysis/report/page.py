@@ -124,7 +124,8 @@ _FILTERS = {
     "capitalize_first": lambda text: text[:1].upper() + text[1:],
     "cell": cell,
     "from_to": from_to,
-    "unbroken": lambda text: re.sub(r"(?<=\d) (?=%)", "\u00a0", text),
+    # Not between a number and its sign, nor in “τ = 0.4”.
+    "unbroken": lambda text: re.sub(r"(?<=\d) (?=%)|(?<=\b\w) (?==)|(?<==) ", "\u00a0", text),
     "urlpart": lambda text: urllib.parse.quote(text, safe=""),
 }
 

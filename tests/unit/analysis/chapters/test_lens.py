@@ -94,7 +94,7 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(appearing):
     assert layers.select("layer", "layer_low", "layer_high").unique().rows() == [(6, 6, 6)]
     assert set(appearing.tables["lens_layers"]["what"]) == {"order", "highest", "lowest"}
     (text,) = told(lens, appearing)
-    assert cited(text) == ["75", "6"]  # % of the layers, rankings
+    assert cited(text) == ["6", "75"]  # rankings, % of the layers
 
 
 def test_intervals_hold_for_all_rankings_together(appearing):

@@ -235,7 +235,7 @@ def test_the_page_shows_the_worst_pairs_and_no_html_of_theirs(judged, settings, 
     page = written.read_text(encoding="utf-8")
     assert EVIL not in page
     assert f"user {escape(EVIL)}⟦.⟧" in page
-    assert re.search(r"96\.7 % \(95 % 8\d\.\d to 99\.\d\)", page)
+    assert re.search(r"96\.7\s% \(95\s% 8\d\.\d to 99\.\d\)", page)
     worst = pl.read_csv(report / "tables" / "pairs_worst.csv")
     assert worst.select("rank", "row", "id", "margin").row(0) == (1, 1, "id-1", -5.0)
     assert worst["question"][0] == f"{EVIL}0"
