@@ -127,14 +127,14 @@ def _noise(row: Row) -> str:
 
 
 def _sureness(row: Row) -> str:
-    """By what factor margins are too sure, or not sure enough, in words; "" if it may be 1."""
+    """By what factor margins are too large, or too small, in words; "" if it may be 1."""
     value, low, high = (row[f"temperature{end}"] for end in ("", "_low", "_high"))
     if low > 1:
         ends = bounds(low, high) if math.isfinite(high) else f"{outward(low, False, 2):.2f} or more"
-        return f"{number(value, '{:.2g}')} times too sure (95 % {ends})"
+        return f"{number(value, '{:.2g}')} times too large (95 % {ends})"
     if high < 1:
         factor, ends = number(1 / value, "{:.2g}"), bounds(1 / high, 1 / low)
-        return f"{factor} times not sure enough (95 % {ends})"
+        return f"{factor} times too small (95 % {ends})"
     return ""
 
 
@@ -153,7 +153,7 @@ def _told(study: Study) -> Iterator[Finding]:
     for row in summary.iter_rows(named=True):
         if sure := _sureness(row):
             name, listed = study.names[row["model"]], row["list"]
-            text = f"Margins of {name} are {sure}, as probabilities of the choices in “{listed}”."
+            text = f"To be the log-odds of the choices in “{listed}”, the margins of {name} are {sure}."
             yield Finding(text=text, picture=f"calibration_{listed}")
 
 

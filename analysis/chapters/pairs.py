@@ -158,8 +158,8 @@ def _told(study: Study) -> Iterator[Finding]:
         ends = bounds(100 * best["ci_low"], 100 * best["ci_high"], 1)
         counts = f"{part_of(sure.filter(pl.col('ci_low') > 0.5).height, rows.height, 'model')}"
         text = (
-            f"{study.names[best['model']]} rates the reply that people chose higher in "
-            f"{100 * best['accuracy']:.1f} % (95 % {ends}) of the {best['n']:,} pairs of “{name}”"
+            f"Of the {best['n']:,} pairs of “{name}”, {study.names[best['model']]} rates the reply "
+            f"that people chose higher in {100 * best['accuracy']:.1f} % (95 % {ends})"
             f"{f'; surely above chance: {counts}' if rows.height > 1 else ''}."
         )
         yield Finding(text=text, picture="pairs")

@@ -32,7 +32,7 @@ def margins_of(make_run, rng):
 def test_margins_that_are_too_large_or_small_are_told_and_right_ones_are_not(margins_of, study_of):
     run, _ = margins_of({"s": 3.0, "r": 1.0, "q": 1.25, "u": 0.4})
     study = study_of(run, pairs_chapter, chapter)
-    found = [cited(text)[0] for text in told(chapter, study)]
+    found = [cited(text)[1] for text in told(chapter, study)]
     table = study.tables["calibration"]
     t = dict(table.select("model", "temperature").iter_rows())
     assert t["s"] == pytest.approx(3 * t["r"]) and t["u"] == pytest.approx(0.4 * t["r"])
