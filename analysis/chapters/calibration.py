@@ -153,8 +153,8 @@ def _told(study: Study) -> Iterator[Finding]:
     for row in summary.iter_rows(named=True):
         if sure := _sureness(row):
             name, listed = study.names[row["model"]], row["list"]
-            text = f"To be the log-odds of the choices in “{listed}”, the margins of {name} are {sure}."
-            yield Finding(text=text, picture=f"calibration_{listed}")
+            text = f"To be the log-odds of the choices in “{listed}”, the margins of {name} are"
+            yield Finding(text=f"{text} {sure}.", picture=f"calibration_{listed}")
 
 
 def _described(study: Study) -> str:
