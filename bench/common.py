@@ -3,6 +3,7 @@
 import argparse
 import functools
 import importlib.metadata
+import logging
 import os
 import platform
 import sys
@@ -26,6 +27,7 @@ from engine.settings import SearchSettings
 LIBRARIES = ("jax", "jaxlib", "torch", "transformers", "numpy", "polars", "scipy")
 # Largest difference of two rewards, relative to max(1, |reward|).
 TOLERANCE = 1e-4
+logging.getLogger("absl").setLevel(logging.ERROR)  # as commands do: conversion warns
 _PRODUCT_BYTES = 2**30  # of all matrices that are multiplied in one measurement
 
 
