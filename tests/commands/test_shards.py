@@ -103,3 +103,8 @@ def test_shards_divide_the_work_exactly_and_evenly(costs, prompts, data):
     if count <= len(costs):
         least = max(sum(costs) / count, max(costs))
         assert max(sum(costs[g] for g, _, _ in mine) for mine in shards) <= 2 * least
+
+
+def test_groups_are_dealt_by_what_they_cost():
+    alone, rest = sharding.shares([1.0, 9.0, 1.0, 1.0], 1, 2)
+    assert alone == [(1, 0, 1)] and [group for group, _, _ in rest] == [0, 2, 3]
