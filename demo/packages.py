@@ -6,6 +6,7 @@ its dependencies into a folder of its own, by uv or pip.
 """
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -52,8 +53,8 @@ def provide(folder: Path, say: Callable[[str], None]) -> None:
 
 
 def installer() -> list[str]:
-    """The command that installs packages: uv, where it is on the path, or this Python's pip."""
-    uv = shutil.which("uv")
+    """The command that installs packages: uv, which may have started this, or this Python's pip."""
+    uv = shutil.which("uv") or os.environ.get("UV")
     if uv:
         return [uv, "pip", "install", f"--python={sys.executable}"]
     return [sys.executable, "-m", "pip", "install"]
