@@ -3,8 +3,8 @@
     assay sweep <model> --run=<dir> --config=mine.py
     assay sweep <model> --run=<dir> --config=configs/sweep.py:elo
 
-What follows the colon is get_config()'s argument. `assay help sweep` says what all
-settings mean; `assay score` and other commands take such files too.
+What follows the colon is get_config()'s argument. `assay help sweep` says what all settings mean;
+`assay score` and other commands take such files too.
 """
 
 from typing import Any

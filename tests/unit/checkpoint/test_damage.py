@@ -1,5 +1,6 @@
 """A flipped bit anywhere in a checkpoint is found before anything is computed."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -122,4 +123,14 @@ def test_a_checkpoint_of_an_earlier_release_is_refused_in_one_line_that_says_why
     (folder / "model.json").write_text(json.dumps({**fields, "version": 2}))
     message = r"model\.json: version=2; allowed: 3"
     with pytest.raises(AssayError, match=message):
+        Checkpoint.open(folder)
+
+
+def test_a_template_setting_of_an_earlier_release_is_refused_with_its_name(folder):
+    fields = json.loads(Checkpoint.open(folder).card.to_json())
+    fields["policy"]["newlines"] = "trim"
+    del fields["sha256"]
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    (folder / "model.json").write_text(json.dumps({**fields, "sha256": digest}))
+    with pytest.raises(AssayError, match=r"template\.newlines='trim'; .*convert the model again"):
         Checkpoint.open(folder)
