@@ -1,6 +1,8 @@
 """Checkpoints, folders and hub ids where a command takes a model; the cache of converted ones."""
 
+import io
 import shutil
+import sys
 import threading
 import time
 from pathlib import Path
@@ -157,9 +159,10 @@ def test_a_killed_conversion_leaves_no_entry_and_the_next_removes_its_rest(
     assert len(made(config)) == 1 and not list(cache.glob(".my-rm-*"))
 
 
-def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypatch, capsys):
+def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypatch):
     folder, opened, plain = tiny.write_model(tmp_path / "my-rm"), [], convert.convert
     started, go_on = threading.Event(), threading.Event()
+    errors = io.StringIO()  # capsys may lose what a thread prints while it is read
 
     def slowly(*arguments, **keywords):
         started.set()
@@ -167,6 +170,7 @@ def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypa
         return plain(*arguments, **keywords)
 
     monkeypatch.setattr(convert, "convert", slowly)
+    monkeypatch.setattr(sys, "stderr", errors)
     calls = [
         threading.Thread(target=lambda: opened.extend(converted(folder)), daemon=True)
         for _ in range(2)
@@ -174,13 +178,13 @@ def test_of_two_calls_at_once_one_converts(converted, config, tmp_path, monkeypa
     calls[0].start()
     assert started.wait(60)
     calls[1].start()
-    printed, began = "", time.monotonic()
-    while "waiting for another command" not in printed and time.monotonic() - began < 60:
-        printed += capsys.readouterr().err
+    began = time.monotonic()
+    while "waiting for another command" not in errors.getvalue() and time.monotonic() - began < 60:
+        time.sleep(0.05)
     go_on.set()
     for call in calls:
         call.join()
-    printed += capsys.readouterr().err
+    printed = errors.getvalue()
     assert "waiting for another command" in printed
     assert printed.count("converting into") == 1 and "converted before" in printed
     assert opened[0].path == opened[1].path and len(made(config)) == 1
