@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import expect
 
 import analysis
-from analysis.chapters import tokens
+from analysis.chapters import model_list, tokens
 from analysis.report import write_report
 from analysis.settings import AnalyzeSettings
 from tests.support import runs
@@ -32,7 +32,7 @@ SMALLEST = """() => Math.min(...[...document.querySelectorAll(".chart svg")].fla
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     run = analysis.load([str(runs.full_run(folder / "run", np.random.default_rng(0)))])
-    chapters = [tokens.ANALYSIS]
+    chapters = [tokens.ANALYSIS, model_list.ANALYSIS]
     return write_report(run, folder / "report", {}, AnalyzeSettings(), chapters=chapters).as_uri()
 
 
@@ -80,3 +80,13 @@ def test_a_chart_that_was_not_scrolled_to_is_printed(page):
     expect(pictures.first).to_be_visible()
     assert page.evaluate("document.querySelector('article .paper').naturalWidth") > 0
     expect(page.locator("nav")).to_be_hidden()
+
+
+def test_paper_has_the_question_the_ink_of_small_charts_and_no_empty_chapter(page):
+    page.emulate_media(media="print")
+    expect(page.locator("#questions span:visible")).to_have_count(1)
+    ink = "getComputedStyle(document.querySelector('.chips a')).printColorAdjust"
+    assert page.evaluate(ink) == "exact"
+    for chapter in page.locator("article.analysis").all():
+        expect(chapter.locator(".paper, table").first).to_be_visible()
+    expect(page.locator("button:visible")).to_have_count(0)
