@@ -175,8 +175,8 @@ def counted(part: pl.DataFrame, value: str, above: str, below: str, and_below: s
       and_below: the same after "and", such as "falls".
 
     Returns:
-      Such as "reward rises with valence in 3 of 5 models and falls in 1"; None where no effect is
-      sure.
+      Such as "reward rises with valence in 3 of 5 models and falls in 1", of a single model without
+      "in"; None where no effect is sure.
     """
     known = part.filter(pl.col(value).is_not_nan() & pl.col(value).is_not_null()).height
     certain = significant(part)
@@ -186,7 +186,8 @@ def counted(part: pl.DataFrame, value: str, above: str, below: str, and_below: s
         return f"{above} in {part_of(up, known, 'model')} and {and_below} in {down}"
     if not up and not down:
         return None
-    return f"{above if up else below} in {part_of(up or down, known, 'model')}"
+    where = f" in {part_of(up or down, known, 'model')}" if part.height > 1 else ""
+    return f"{above if up else below}{where}"
 
 
 def unclear(table: pl.DataFrame, what: str) -> str:
@@ -201,5 +202,5 @@ def unclear(table: pl.DataFrame, what: str) -> str:
         return ""
     lowest = q_value(float(known.min()))
     if len(known) == 1:
-        return f"No effect is significant ({lowest})."
+        return f"No {what} are significant ({lowest})."
     return f"None of {len(known)} {what} is significant (lowest {lowest})."

@@ -91,7 +91,7 @@ def _points(study: Study) -> pl.DataFrame:
 
 def _slopes_drawn(study: Study) -> Iterator[Block]:
     slopes = study.tables[SLOPES.name]
-    label = "change of reward where a word is 2.7 times as common, sentiment held"
+    label = "change of reward where a word is ten times as common, sentiment held"
     many = len(study.scored) > PANELS
     unit = "one standard deviation of its rewards" if many else "its own scale"
     shown = sentiment.in_deviations(study, slopes) if many else slopes
@@ -99,6 +99,7 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
     draw = partial(
         estimates, shown, study.names, label, value="slope", row="question", form="number"
     )
+    draw = partial(draw, scale=math.log(10))
     caption = (
         "Right of zero, commoner words score higher at equal sentiment. 95% intervals; each "
         f"model’s unit is {unit}."

@@ -168,10 +168,13 @@ def lede(study: Study) -> str:
         if of_language_models(run):
             who, numbers = count(scored, "model"), count(_scores(study), "number")
             did, place = "gave a reward or a log-probability to", "as the reply"
-        sentences.append(
-            f"{who} {did} every token of the vocabulary {place} to {prompts}: {tokens} a model, "
-            f"{numbers}."
-        )
+        if scored == 1:
+            sentences.append(f"{who} {did} {tokens}, its vocabulary, {place} to {prompts}.")
+        else:
+            sentences.append(
+                f"{who} {did} every token of the vocabulary {place} to {prompts}: {tokens} a "
+                f"model, {numbers}."
+            )
     if run.appended:
         models = count(len({model for model, _ in run.appended}), "reward model")
         replies = count(len({prompt for _, prompt in run.appended}), "reply", "replies")
