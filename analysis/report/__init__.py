@@ -21,6 +21,7 @@ from analysis.report.token_sets import sets_of
 from analysis.run import Run
 from analysis.settings import AnalyzeSettings
 from analysis.study import Analysis, Study, compute
+from analysis.words import lexicons
 from engine.runs import storage
 
 
@@ -100,4 +101,6 @@ def _packed(study: Study) -> explorer.Packed:
     colours = look.colours(study.models)
     filters = partial(sets_of, options=study.options)
     first = few_prompts.shown(study)
-    return explorer.pack(study.run, study.models, study.names, colours, filters, first)
+    common = lexicons.common_words(study.options.frequency)
+    about = (study.run, study.models, study.names, colours)
+    return explorer.pack(*about, filters, first, common=common)

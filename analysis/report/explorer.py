@@ -62,6 +62,7 @@ def pack(
     filters: Filters,
     first: Sequence[str] = (),
     limit: int = LIMIT,
+    common: Collection[str] = (),
 ) -> Packed:
     """Packs the scores of `run`: see the module.
 
@@ -73,6 +74,7 @@ def pack(
       filters: makes the filters of the rows from their texts.
       first: ids of the prompts that the page holds first; in the order of the run by default.
       limit: largest number of scores that the page holds, of one prompt all.
+      common: words in lower case; the plot names no other token where there are any.
 
     Returns:
       The data; its meta has no models where no vocabulary was scored.
@@ -95,6 +97,7 @@ def pack(
         if (model, prompt) in run.results
     }
     shorts = shortened([run.prompts[prompt] for prompt in prompts])
+    words = [at for at, t in enumerate(texts) if t[:1] in " _▁" and t[1:].lower() in common]
     meta = {
         "rows": len(texts),
         "display": display.signs(texts),
@@ -120,6 +123,7 @@ def pack(
             }
             for model in models
         ],
+        "words": _add(blobs, byte_planes(_steps(np.array(words, np.uint32)))),
     }
     return Packed(meta=meta, blobs=blobs)
 

@@ -64,7 +64,7 @@ const Data = (() => {
 
   const columns = new Map(); // `${model}:${prompt}` -> what `column` returns.
   const loading = new Map(); // The same keys -> a promise, while a column is unpacked.
-  const data = { meta, tokens: [], joined: "", starts: null, vocabularies: [], held: null, filters: [] };
+  const data = { meta, tokens: [], joined: "", starts: null, vocabularies: [], held: null, filters: [], words: null };
 
   data.read = async () => {
     data.tokens = JSON.parse(new TextDecoder().decode(await unpack(meta.tokens)));
@@ -86,6 +86,7 @@ const Data = (() => {
       data.filters.push({ label, values, rows: summed(unpackedAs(await unpack(rows), Uint32Array)),
         of: unpackedAs(await unpack(of), Uint32Array) });
     }
+    data.words = new Set(summed(unpackedAs(await unpack(meta.words), Uint32Array)));
   };
 
   let spelt = null;

@@ -50,15 +50,15 @@
       ...(own.length > 1 ? [together("mean"), together("spread")] : []), ...rest.map((model) => place([model, at]))];
   }
   // The rows whose names may stand in the plot, in lists of which six are written: the first of a search
-  // or an area; else the words that A and B place furthest apart, in both directions: no beginnings of words, which
-  // have few spellings.
+  // or an area; else the words that A and B place furthest apart, in both directions: no beginnings of words:
+  // they are not in the list of words, and have few spellings.
   function labelled() {
     const [one, other] = pair(), word = /^[ _▁]\p{L}{4,}$/u;
     if (state.tier || plot.inside() || !other) return [state.rows.subarray(0, 6), state.rows.subarray(6, 14)];
     const order = Data.orderApart(one, other, false);
     return [order, order.slice().reverse()].map((list) => {
       const found = [];
-      for (let i = 0; i < list.length && found.length < 60; i++) if (state.mask[list[i]] && word.test(Data.tokens[list[i]]) && Data.spellings(list[i]) > 2) found.push(list[i]);
+      for (let i = 0; i < list.length && found.length < 60; i++) if (state.mask[list[i]] && word.test(Data.tokens[list[i]]) && (Data.words.size ? Data.words.has(list[i]) : Data.spellings(list[i]) > 2)) found.push(list[i]);
       return found;
     });
   }

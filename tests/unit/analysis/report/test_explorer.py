@@ -30,6 +30,18 @@ def pack(run):
     return explorer.pack(analysis.load(run), ["m-one", "m-two"], NAMES, COLOURS, no_filters)
 
 
+def test_the_plot_names_whole_words_alone(make_run):
+    texts = [" love", "love", " lov", "▁Hope", " "]
+    scores = {("m-one", "best"): np.arange(5.0), ("m-two", "best"): np.arange(5.0)}
+    path = make_run({"v": texts}, {"m-one": "v", "m-two": "v"}, scores)
+    packed = explorer.pack(
+        analysis.load(path), ["m-one"], NAMES, COLOURS, no_filters, common={"love", "hope"}
+    )
+    rows = np.cumsum(numbers(packed, packed.meta["words"], np.uint32))
+    page_texts = json.loads(gzip.decompress(base64.b64decode(packed.blobs[packed.meta["tokens"]])))
+    assert [page_texts[row] for row in rows] == [" love", "▁Hope"]
+
+
 def unpacked(blob, dtype):
     """Values of a blob, as the page reads them."""
     planes = np.frombuffer(gzip.decompress(base64.b64decode(blob)), dtype=np.uint8)
