@@ -55,5 +55,5 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> look
     written = numbers.mark_text(fontSize=look.TYPE).encode(text=text, color=ink)
     layers = [squares] if many else [squares, written]
     width, height = (20, 18) if many else (46, 30)
-    wide, high = max(width * len(across), 120), max(height * len(down), 90)
-    return alt.LayerChart(layer=layers, width=wide, height=high)
+    step, high = max(width, 120 / len(across)), max(height * len(down), 90)  # kept on a phone
+    return alt.LayerChart(layer=layers, width=alt.Step(step), height=high)
