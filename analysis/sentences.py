@@ -175,8 +175,8 @@ def counted(part: pl.DataFrame, value: str, above: str, below: str, and_below: s
       and_below: the same after "and", such as "falls".
 
     Returns:
-      Such as "reward rises with valence in 3 of 5 models and falls in 1", of a single model without
-      "in"; None where no effect is sure.
+      Such as "reward rises with valence in 3 of 5 models and falls in 1" (no "in" of a single
+      model); None where no effect is sure.
     """
     known = part.filter(pl.col(value).is_not_nan() & pl.col(value).is_not_null()).height
     certain = significant(part)

@@ -231,17 +231,19 @@ def findings(study: Study) -> Iterator[Finding]:
         for verb, sure in sides.items():
             most = known.filter(sure).sort("kendall", descending=verb == "agree")
             if most.height:
-                a, b, tau = most.select("model_a", "model_b", "kendall").row(0)
+                a, b, tau, low, high = most.row(0)[:5]
                 if pairs.height == 1:
                     clauses.append(f"{verb} more than chance (τ = {decimals(tau)})")
                     continue
+                apart = ((most[1:, "ci_high"] < low) | (most[1:, "ci_low"] > high)).all()
                 clauses.append(
-                    f"{verb} more than chance in {part_of(most.height, known.height, 'pair')}, "
-                    f"{study.names[a]} and {study.names[b]} most (τ = {decimals(tau)})"
+                    f"{verb} more than chance in {part_of(most.height, known.height, 'pair')}"
+                    + f", {study.names[a]} and {study.names[b]} most" * apart
+                    + f" (τ {'=' if apart else 'up to' if tau > 0 else 'down to'} {decimals(tau)})"
                 )
         if clauses:
             who = "the two models" if pairs.height == 1 else "models"
-            text = f"Asked {study.prompt_names[prompt]}, {who} {' and '.join(clauses)}."
+            text = f"Asked {study.prompt_names[prompt]}, {who} {', and '.join(clauses)}."
             yield Finding(text=text, picture=f"kendall_tau_{prompt}")
 
 

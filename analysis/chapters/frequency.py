@@ -96,10 +96,8 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
     unit = "one standard deviation of its rewards" if many else "its own scale"
     shown = sentiment.in_deviations(study, slopes) if many else slopes
     shown = shown.with_columns(question=pl.col("prompt").replace(study.prompt_names))
-    draw = partial(
-        estimates, shown, study.names, label, value="slope", row="question", form="number"
-    )
-    draw = partial(draw, scale=math.log(10))
+    draw = partial(estimates, shown, study.names, label, value="slope", row="question")
+    draw = partial(draw, form="number", scale=math.log(10))
     caption = (
         "Right of zero, commoner words score higher at equal sentiment. 95% intervals; each "
         f"model’s unit is {unit}."

@@ -94,8 +94,8 @@ def order_findings(layers: pl.DataFrame) -> Iterator[Finding]:
     if early.height:
         part = part_of(early.height, rankings.height, "ranking")
         yield Finding(
-            text=f"In {part}, half of the final order of the words is in place after at most "
-            f"{_depth(early)} of the layers.",
+            text=f"In {part}, half of the final order of the tokens is in place before the last "
+            f"layer: after at most {_depth(early)} of the layers.",
             picture="lens",
         )
 

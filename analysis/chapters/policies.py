@@ -26,7 +26,7 @@ from analysis.measures.reference_policy import (
     vocabularies,
     without_reference,
 )
-from analysis.sentences import listed
+from analysis.sentences import count, listed
 from analysis.statistics import Array
 from analysis.statistics.exact_policies import (
     best_of,
@@ -344,11 +344,12 @@ def findings(study: Study) -> Iterator[Finding]:
             for reply, models in first.iter_rows()
         ]
         more = rows["reply"].n_unique() - len(replies)
+        others = [count(more, "other reply", "other replies")] if more else []
         if replies:
             yield Finding(
                 text=f"{place_of(study, of, prompt)}: light training on a reward (a KL of "
                 f"{SHOWN_KL:g} nat) would most increase the probability of "
-                f"{listed([*replies, f'{more} more'] if more else replies)}.",
+                f"{listed([*replies, *others])}.",
                 picture=stem_of("policies", of, prompt),
             )
 

@@ -107,12 +107,13 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
     slopes = study.tables[SLOPES.name]
     unit = f"standard deviations {_FROM_TO}"
     shown = in_deviations(study, slopes, 4.0).with_columns(
-        question=pl.col("prompt").replace(study.prompt_names)
+        question=pl.col("prompt").replace(study.prompt_names),
+        valence=pl.col("valence").replace("negative", "all others"),
     )
     place = pl.col("prompt").cast(pl.Enum(list(study.run.vocabulary_prompts)))
     shown = shown.sort(place, "slope", descending=[False, True], maintain_order=True)
     draw = partial(estimates, shown, study.names, unit, value="slope", panel="question")
-    draw = partial(draw, colour="valence", kinds=[*_SIDES], beside=False)
+    draw = partial(draw, colour="valence", kinds=["positive", "all others"], beside=False)
     caption = (
         "Right of zero, better words score higher, among positive and among all other words. "
         f"In standard deviations of a model’s rewards {_FROM_TO}, with 95% intervals."
@@ -149,10 +150,11 @@ def slope_findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator
     alike: dict[str, list[str]] = {}
     for prompt, _ in in_order(significant(slopes), list(prompts)):
         sides = {side: slopes.filter(prompt=prompt, valence=side) for side in _AMONG}
-        clauses = [
-            f"{_AMONG[side]}, {counted(part, 'slope', *_RISES) or 'no slope is significant'}"
-            for side, part in sides.items()
+        said = [
+            counted(part, "slope", *_RISES) or "no slope is significant" for part in sides.values()
         ]
+        among = [" and ".join(_AMONG.values())] if said[0] == said[1] else [*_AMONG.values()]
+        clauses = map(", ".join, zip(among, said, strict=False))
         alike.setdefault("; ".join(clauses), []).append(prompts[prompt])
     for clauses, names in alike.items():
         many = len(names) > _NAMED

@@ -168,13 +168,9 @@ def lede(study: Study) -> str:
         if of_language_models(run):
             who, numbers = count(scored, "model"), count(_scores(study), "number")
             did, place = "gave a reward or a log-probability to", "as the reply"
-        if scored == 1:
-            sentences.append(f"{who} {did} {tokens}, its vocabulary, {place} to {prompts}.")
-        else:
-            sentences.append(
-                f"{who} {did} every token of the vocabulary {place} to {prompts}: {tokens} a "
-                f"model, {numbers}."
-            )
+        what, of = "every token of the vocabulary", f": {tokens} a model, {numbers}"
+        what, of = (f"{tokens}, its vocabulary,", "") if scored == 1 else (what, of)
+        sentences.append(f"{who} {did} {what} {place} to {prompts}{of}.")
     if run.appended:
         models = count(len({model for model, _ in run.appended}), "reward model")
         replies = count(len({prompt for _, prompt in run.appended}), "reply", "replies")

@@ -32,7 +32,7 @@ def following(rng, signs):
     return [sign * base + 0.7 * rng.normal(size=len(WORDS)) for sign in signs]
 
 
-def test_pairs_of_two_opposed_sides_are_counted_and_the_furthest_named(study, rng):
+def test_pairs_of_two_opposed_sides_are_counted(study, rng):
     made = study(best=following(rng, (1, 1, 1)), worst=following(rng, (1, -1, 1, 1, -1)))
     pairs = made.tables["kendall_pairs", "worst"]
     same = pl.col("model_a").is_in(["m1", "m4"]) == pl.col("model_b").is_in(["m1", "m4"])
@@ -42,13 +42,18 @@ def test_pairs_of_two_opposed_sides_are_counted_and_the_furthest_named(study, rn
     taus = [f"{abs(row['kendall']):.2f}" for row in ends]
     numbers = ["worst", "4", "10", taus[0], "6", "10", f"−{taus[1]}"]
     assert cited(opposed) == numbers
-    expected = [row[side] for row in ends for side in ("model_a", "model_b")]
-    assert re.findall(r"\bm\d\b", opposed) == expected
+    assert "up to" in opposed and not re.findall(r"\bm\d\b", opposed)  # many are as far apart
     assert cited(alike)[:2] == ["best", "3"]
     drawn = {p.stem: p.draw for p in pictures(agreement.ANALYSIS.section(made).blocks)}
     chart = look.specification(drawn["kendall_tau_worst"]())
     order = chart["layer"][0]["encoding"]["y"]["sort"]
     assert {*order[:2]} == {"m1", "m4"} or {*order[-2:]} == {"m1", "m4"}  # they stand together
+
+
+def test_the_pair_that_is_surely_furthest_is_named(study, rng):
+    first, second, third = following(rng, (1, 1, 1))
+    (text,) = told(agreement, study(best=[first, second, third, third + 0.01 * second]))
+    assert re.findall(r"\bm\d\b", text) == ["m2", "m3"]
 
 
 def test_of_noise_nothing_is_said(study, rng):
