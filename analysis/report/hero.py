@@ -17,7 +17,7 @@ from analysis.study import Study
 from analysis.words import lexicons
 from engine import display
 
-SAME = 0.5  # The lower end of r above which a model is said not to read the question.
+SAME = 0.8  # The lower end of r above which a model is said hardly to read the question.
 _WORDS = 5  # At either end.
 _GAP = 20  # Pixels between two words.
 
@@ -69,16 +69,16 @@ def story(study: Study) -> Hero | None:
     panels = [
         (
             slug,
-            "rates them the other way round" if slug in turned else "rates them as before",
+            "rates them the other way round" if slug in turned else "rates them nearly as before",
             lines,
         )
         for slug in shown
         if (lines := _lines(study, slug, words, prompts))
     ]
-    do = "does" if len(blind) == 1 else "do"
-    text = f"{len(blind)} of {rows.height} models {do} not read the question"
+    read = "reads" if len(blind) == 1 else "read"
+    text = f"{len(blind)} of {rows.height} models hardly {read} the question"
     if rows.height == 1:
-        text = "This model does not read the question"
+        text = "This model hardly reads the question"
     who = "they rate" if len(blind) > 1 else "it rates"
     average = ", on average" if len(shown) > 1 else ""
     below = (

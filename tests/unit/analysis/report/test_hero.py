@@ -32,7 +32,7 @@ def told(make_run, settings):
 
 def test_models_that_rate_words_as_before_are_counted(told):
     found = told(1, -1, -1)
-    assert found.text == "1 of 3 models does not read the question"
+    assert found.text == "1 of 3 models hardly reads the question"
     assert [slug for slug, *_ in found.panels][1:] == ["m0"]
     for _, _, lines in found.panels:
         assert len(lines) == 10
