@@ -171,7 +171,10 @@ class Study:
         words = {prompt: " ".join(text.split()) for prompt, text in self.run.prompts.items()}
         texts = list(dict.fromkeys(words.values()))
         short = dict(zip(texts, shortened(texts), strict=True))
-        called = {p: f"“{p}”" if _has_id(p, w) else _called(short[w]) for p, w in words.items()}
+        called = {
+            p: re.sub(r"\.(.+)”", r"” (\1)", f"“{p}”") if _has_id(p, w) else _called(short[w])
+            for p, w in words.items()
+        }
         times = collections.Counter(called.values())
         return {p: name if times[name] == 1 else f"“{p}”" for p, name in called.items()}
 

@@ -82,4 +82,4 @@ def test_a_prompt_is_called_by_its_words_or_by_its_id_where_that_is_one_of_them(
     run = dataclasses.replace(analysis.load(small_run), prompts=asked)
     names = study_of(run).prompt_names
     called = [names[prompt] for prompt in asked]
-    assert called == ["“best”", "“best.chat”", "“Why so?”", "“p1”", "“p2”"]
+    assert called == ["“best”", "“best” (chat)", "“Why so?”", "“p1”", "“p2”"]
