@@ -15,7 +15,7 @@ from analysis.charts.trajectories import trajectories
 from analysis.measures import steps as measured
 from analysis.measures.probes import EDIT, SHAM
 from analysis.measures.steps import Steps
-from analysis.sentences import count
+from analysis.sentences import bounds, count, decimals
 from analysis.study import Analysis, Study, Table, required, table
 from engine import display
 
@@ -84,11 +84,11 @@ def over_steps(training: Steps) -> list[Analysis]:
             "kinds",
             ("Kinds of words over the steps", "Kinds of words"),
             "Where do words of a kind stand at each step?",
-            f"Median percentile, 0 to 1, of the {_LINES} kinds of words that moved furthest since "
-            "the first step. Bands are the middle half of the words.",
+            f"Median percentile of each kind of words, or of the {_LINES} that moved furthest "
+            "since the first step. Bands are the middle half of the words.",
             "percentile",
             "Nothing to compare.",
-            marks=(0.5,),
+            marks=(50,),
         ),
         *[_trainings(training)] * bool(training.last),
         _section(
@@ -147,6 +147,7 @@ def _section(
         rows, size = training.series.filter(of=of).drop_nulls("value"), pl.col("value")
         if of == "kinds":
             size -= size.first().over("what")
+            rows = rows.with_columns(pl.col("value", *_BAND) * 100)
         most = rows.with_columns(size=size.abs()).group_by("what", maintain_order=True)
         most = most.agg(pl.col("size").max()).sort("size", descending=True, maintain_order=True)
         shown = rows.filter(pl.col("what").is_in(most["what"].head(_LINES).implode()))
@@ -156,10 +157,15 @@ def _section(
         draw = partial(lines, shown, study.names, ("step", axis), x="step", y="value", **chosen)
         yield Picture(f"steps_{of}", caption, draw)
 
+    def described(study: Study) -> str:
+        rows = training.series.filter(of=of, what="tau_last").drop_nulls("value")
+        alike, last = rows.select("step", "value", *_BAND).rows()[:1], training.steps[-1].step
+        text = "Kendall’s τ of steps {} and {} is {} ({})."
+        return "".join(text.format(s, last, decimals(t), bounds(*ends)) for s, t, *ends in alike)
+
     title, label = heading
-    return Analysis(
-        id=f"steps-{of}", title=title, label=label, lead=lead, make=_no_tables, parts=(drawn,)
-    )
+    told: dict[str, Any] = {"make": _no_tables, "parts": (drawn,), "described": described}
+    return Analysis(id=f"steps-{of}", title=title, label=label, lead=lead, **told)
 
 
 def _trainings(training: Steps) -> Analysis:

@@ -78,6 +78,8 @@ def test_each_step_has_the_rewards_of_a_sweep_and_a_line(watch, trained, command
     assert lines[0]["tau_previous"] is None is lines[1]["tau_last"]
     assert lines[0]["tau_last"] == lines[1]["tau_previous"] < 1
     assert done.code == 0 and done.out[-1] == f"{out}/report/index.html: 2 steps"
+    page = (out / "report" / "index.html").read_text(encoding="utf-8")
+    assert "Kendall’s τ of steps 100 and 200 is" in page
     tables = {path.stem for path in (out / "report" / "tables").iterdir()}
     assert {"steps", "steps_series", "steps_turns", "steps_words"} <= tables
     assert {path.name for path in out.iterdir() if path.is_dir()} == {"models", "report", "steps"}
