@@ -135,7 +135,7 @@ def _kinds(study: Study) -> pl.DataFrame:
 def _of_prompt(study: Study, prompt: str) -> list[Block]:
     made = study.tables
     caption = (
-        f"The {_SHOWN} kinds of words that moved most: the shift of their mean percentile, with "
+        f"Kinds of words, at most the {_SHOWN} that moved most: shift of the mean percentile, with "
         "95 % intervals. The table has a q for each."
     )
     words = made[measured.WORDS.name].filter(pl.col("p").is_not_nan(), prompt=prompt)
