@@ -63,7 +63,7 @@ def estimates(
     rows = shown[row].unique(maintain_order=True).to_list()
     y = alt.Y(f"{row}:N", sort=rows, title=None, axis=alt.Axis(grid=True, labelExpr=look.WHOLE))
     wide = width or (140 if panels else 300)
-    axis = alt.Axis(tickCount=5 if wide > 200 else 3, labelSeparation=4)
+    axis = alt.Axis(tickCount=5 if wide > 200 else 3, labelSeparation=10)
     x = alt.X("value:Q", title=look.title(label, wide), scale=alt.Scale(zero=False), axis=axis)
     told = colour in (row, panel)  # by the axis or the panels
     legend = None if told else alt.Legend()

@@ -90,4 +90,5 @@ def test_paper_has_the_question_the_ink_of_small_charts_and_no_empty_chapter(pag
     for chapter in page.locator("article.analysis").all():
         expect(chapter.locator(".paper, table").first).to_be_visible()
     expect(page.locator("th button:visible").first).to_have_text("model")
+    assert page.evaluate("getComputedStyle(document.querySelector('.scroll')).maxHeight") == "none"
     expect(page.locator(":not(th) > button:visible")).to_have_count(0)
