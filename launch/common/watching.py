@@ -31,7 +31,7 @@ from engine.runs.folder import RunFolder
 from engine.settings import SweepSettings, check_integer, check_switch, setting
 from engine.sources.resolve import name_of
 from engine.sweep.reward_jobs import sweep_rewards
-from launch.common import after, command, inputs, reporting, scoring, sources, trackers
+from launch.common import behind_replies, command, inputs, reporting, scoring, sources, trackers
 from launch.common.config import keys_set, made
 from launch.common.text import say
 
@@ -169,7 +169,9 @@ class Watch:
                 sweep_rewards([model], None, *worded, items=listed[:3])
         if self.behind:
             place = str(self.place(step, "behind"))
-            self.behind = after.fitting([model], self.behind, settings.mode, settings.pooling)
+            self.behind = behind_replies.fitting(
+                [model], self.behind, settings.mode, settings.pooling
+            )
             with command.run_lock("watch", place):
                 panelled = chosen or self.panel(step)
                 sweep_rewards([model], self.behind, place, settings, mesh, chosen=panelled)
@@ -267,7 +269,7 @@ def _opened(given: command.Given, source: str) -> Watch:
     check_target(out / "report", [storage.path_of(source)])
     if not given.config.cache:
         given.config.cache = str(out / _CONVERTED)
-    [prompt] = prompts.items()
+    [prompt], has_starts = prompts.items(), scoring.sweeps_behind(given)
     return Watch(
         given=given,
         source=Path(source),
@@ -276,7 +278,7 @@ def _opened(given: command.Given, source: str) -> Watch:
         settings=settings,
         asked=[k.removeprefix("limits.") for k in keys_set(given) if k.startswith("limits.")],
         lists=inputs.limited_pairs(given),
-        behind=after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {},
+        behind=behind_replies.prompts(given, prompts, only=False) if has_starts else {},
         tracker=trackers.tracker(given.log, str(out)),
     )
 

@@ -50,7 +50,7 @@ def slopes(pair_of):
     def slopes(params, prefix, x, prompt):
         model, last = nnx.merge(graph, params), jnp.array([[x.shape[1] - 1]])
         places = behind(prompt[None], x.shape[1])
-        return jax.grad(lambda x: model.respond_embedded(prefix, x, places, last)[0].sum())(x)
+        return jax.grad(lambda x: model.score_embedded(prefix, x, places, last)[0].sum())(x)
 
     return slopes
 
