@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from analysis import CHAPTERS, blocks
-from analysis.chapters import agreement
+from analysis.chapters import agreement, frequency
 from analysis.charts import look
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
@@ -41,6 +41,16 @@ def name_of(chapter):
 
 LONG = ("agreement", "groups", "humans", "sentiment")  # seconds each
 SHORT = [chapter for chapter in CHAPTERS if name_of(chapter) not in LONG]
+
+
+def test_frequency_has_one_unit_in_the_chart_and_in_the_headline(full):
+    """A word ten times as common."""
+    section = frequency.ANALYSIS.section(full)
+    (picture,) = blocks.pictures(section.blocks)
+    drawn = look.specification(picture.draw())["data"]["values"]
+    slopes = full.tables["frequency_slopes"]["slope"].drop_nans().to_list()
+    expected = sorted(math.log(10) * slope for slope in slopes)
+    assert sorted(row["value"] for row in drawn) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("chapter", slow.all_but(SHORT, CHAPTERS), ids=name_of)
@@ -115,5 +125,6 @@ def test_the_heat_map_writes_every_number_and_a_dash_where_none_is_defined():
     rewards = pl.DataFrame({"token": list("abc"), "m1": [1.0, 2.0, 3.0], "m2": [1.0, 3.0, 2.0]})
     frame = rewards.with_columns(m3=pl.lit(1.0))
     chart = heat_map(agreement.kendall_matrix(frame), {"m1": "One", "m2": "Two"}, "τ")
+    assert "step" in chart.to_dict(validate=False)["width"]  # a phone does not make it narrower
     written = re.findall(r">(−?\d\.\d\d|–)</text>", charts.svg(chart))
     assert written == ["1.00", "0.33", "–", "0.33", "1.00", "–", "–", "–", "–"]
