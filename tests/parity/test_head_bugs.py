@@ -2,13 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from engine.convert import gates
+from engine.convert import gates, hf_heads
 from engine.models import heads
 from engine.models.heads import HeadResult
 from tests.support import slow
-from tests.support.heads import CASES, PATTERN, check, convert, restore, save
+from tests.support.heads import PATTERN, check, load
 
 
 def gate_read_at(position):
@@ -73,6 +74,27 @@ def without_biases(patch):
     patch.setattr(heads.MLPHead, "reward", reward)
 
 
+def no_statistics(patch):
+    patch.setattr(gates, "_affine", lambda index, m: (m["weight"], m["bias"]))
+
+
+def no_bias(patch):
+    patch.setattr(heads.AffineHead, "reward", heads.LinearHead.reward)
+
+
+def no_mean(patch):
+    patch.setattr(hf_heads, "number", lambda hf, name: 0.0)
+
+
+def first_row(patch):
+    patch.setattr(hf_heads, "_mixture", lambda reward, names, labels: np.eye(1, len(names))[0])
+
+
+def difference_reversed(patch):
+    mixture = hf_heads._mixture
+    patch.setattr(hf_heads, "_mixture", lambda *given: mixture(*given)[::-1].copy())
+
+
 # What is planted, one of every kind, and the head in which it shows.
 BUGS = {
     "no biases in GRM's value head": (without_biases, "GRM sftreg, Llama"),
@@ -86,23 +108,21 @@ BUGS = {
     "logit_scale ignored": (gate_from(lambda self, gate: gate), "QRM-Gemma"),
     "first quantile for their mean": (objectives_from(first_quantile), "QRM-Gemma"),
     "log-variances for means": (log_variances, "URM"),
+    "batch norms folded without their statistics": (no_statistics, "QRM-Gemma"),
+    "no bias": (no_bias, "LLaMA-Factory"),
+    "no mean in a normalised reward": (no_mean, "a head that OpenRLHF's user named, normalised"),
+    "the first row for the named one": (first_row, "a row of ten"),
+    "a difference the other way round": (
+        difference_reversed,
+        "a difference of two rows with biases",
+    ),
 }
 
 
-@pytest.mark.parametrize("bug", slow.all_but(["first quantile for their mean"], BUGS))
-def test_a_bug_planted_in_a_head_fails_parity(loaded, monkeypatch, bug):
+@pytest.mark.parametrize("bug", slow.all_but(["first quantile for their mean", "no bias"], BUGS))
+def test_a_bug_planted_in_a_head_or_its_conversion_fails_parity(tmp_path, monkeypatch, bug):
     plant, name = BUGS[bug]
-    case = loaded(name)
     plant(monkeypatch)
+    case = load(name, tmp_path)
     with pytest.raises(AssertionError, match="relative error"):
         check(case, case.restored.rebuilt())
-
-
-@pytest.mark.slow
-def test_batch_norms_folded_without_their_statistics_fail_parity(loaded, tmp_path, monkeypatch):
-    monkeypatch.setattr(gates, "_affine", lambda index, m: (m["weight"], m["bias"]))
-    case = loaded("QRM-Gemma")
-    save(CASES["QRM-Gemma"], case.head, tmp_path / "hf")
-    restored = restore(convert(tmp_path / "hf", tmp_path / "checkpoint"))
-    with pytest.raises(AssertionError, match="relative error"):
-        check(case, restored)

@@ -8,48 +8,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from engine.checkpoint.card import Checkpoint
-from engine.convert import hf_heads
 from engine.errors import AssayError
-from engine.models import heads as engine_heads
 from tests.support import folders, parity, slow, torch_models
-from tests.support.heads import check, convert, load
-
-
-def no_bias(patch):
-    patch.setattr(engine_heads.AffineHead, "reward", engine_heads.LinearHead.reward)
-
-
-def no_mean(patch):
-    patch.setattr(hf_heads, "number", lambda hf, name: 0.0)
-
-
-def first_row(patch):
-    patch.setattr(hf_heads, "_mixture", lambda reward, names, labels: np.eye(1, len(names))[0])
-
-
-def difference_reversed(patch):
-    mixture = hf_heads._mixture
-    patch.setattr(hf_heads, "_mixture", lambda *given: mixture(*given)[::-1].copy())
-
-
-BUGS = {
-    "no bias": (no_bias, "LLaMA-Factory"),
-    "no mean in a normalised reward": (no_mean, "a head that OpenRLHF's user named, normalised"),
-    "the first row for the named one": (first_row, "a row of ten"),
-    "a difference the other way round": (
-        difference_reversed,
-        "a difference of two rows with biases",
-    ),
-}
-
-
-@pytest.mark.parametrize("bug", slow.all_but(["no bias"], BUGS))
-def test_a_planted_bug_fails_parity(tmp_path, monkeypatch, bug):
-    plant, name = BUGS[bug]
-    plant(monkeypatch)
-    case = load(name, tmp_path)
-    with pytest.raises(AssertionError, match="relative error"):
-        check(case, case.restored.rebuilt())
+from tests.support.heads import convert
 
 
 def written(folder, auto, labels: int, name="qwen2", **options):

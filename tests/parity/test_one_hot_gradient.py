@@ -1,6 +1,5 @@
-"""The gradient by one-hot rows, against finite differences of torch in float64."""
+"""The gradient by one-hot rows, against that of torch in float64."""
 
-import contextlib
 import copy
 import functools
 
@@ -20,8 +19,8 @@ from tests.support.searches import settings
 DECODERS = {"linear": "gqa-llama3", "linear on a mixture": "mixtral"}
 # Weights by the response; a gate that reads the prompt, with an embedding that is scaled.
 HEADS = (*DECODERS, "URM", "QRM-Gemma")
-LENGTH, WAYS = 4, 6
 SIGNS = (1.0, -1.0)
+REPLY = parity.random_ids(4, seed=5)
 PROMPT = prompt()  # the gate reads in it
 
 
@@ -43,60 +42,27 @@ def case_of(loaded, pair_of):
     return build
 
 
-def ids_and_ways(seed=5):
-    """A reply [T], and ways to change its one-hot rows [W, T, V]: one token for another, or any."""
-    rng = np.random.default_rng(seed)
-    ids = rng.integers(0, torch_models.VOCAB_SIZE, LENGTH)
-    ways = rng.standard_normal((WAYS, LENGTH, torch_models.VOCAB_SIZE)) / 10
-    for way, token in zip(
-        ways[:LENGTH], rng.integers(0, torch_models.VOCAB_SIZE, LENGTH), strict=True
-    ):
-        place = rng.integers(LENGTH)
-        way[:] = 0
-        way[place, token], way[place, ids[place]] = 1, -1
-    return ids, ways
+def by_torch(trunk, head) -> np.ndarray:
+    """The reward's gradient with respect to the reply's one-hot rows: float64 [T, V]."""
+    one_hot = torch.eye(torch_models.VOCAB_SIZE, dtype=torch.float64)
+    reply = one_hot[REPLY].requires_grad_()
+    whole = torch.cat([one_hot[list(PROMPT.prefix)], reply])
+    embedding = trunk.get_input_embeddings()(torch.arange(len(one_hot)))
+    hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
+    head(hidden[-1], hidden[last_occurrence(PROMPT.prefix)]).backward()
+    return reply.grad.numpy()
 
 
-@contextlib.contextmanager
-def doubled():
-    """Where a model of any dtype would cast norms and softmax to float32, float64."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "float32", torch.float64)
-        patch.setattr(torch, "float", torch.float64)
-        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
-        yield
-
-
-@torch.no_grad()
-def differences(trunk, head, step=1e-4):
-    """Central differences of the reward along each way: float64 [W]."""
-    ids, ways = ids_and_ways()
-    embedding = trunk.get_input_embeddings()(torch.arange(torch_models.VOCAB_SIZE))
-    one_hot = np.eye(torch_models.VOCAB_SIZE)
-
-    def reward(reply_rows):
-        whole = torch.tensor(np.concatenate([one_hot[list(PROMPT.prefix)], reply_rows]))
-        hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
-        return float(head(hidden[-1], hidden[last_occurrence(PROMPT.prefix)]))
-
-    reply = one_hot[ids]
-    with doubled():
-        return np.array(
-            [(reward(reply + step * w) - reward(reply - step * w)) / (2 * step) for w in ways]
-        )
-
-
-def slopes(scorer):
-    """The engine's gradients of the signed rewards, along each way: [A, W]."""
+def slopes(scorer) -> np.ndarray:
+    """The engine's gradients of the signed rewards: [A, T, V]."""
     what = StepInputs(
-        prefix=scorer.prefill(PROMPT, LENGTH),
+        prefix=scorer.prefill(PROMPT, len(REPLY)),
         length=jnp.array(len(PROMPT.prefix)),
         suffix=jnp.zeros(0, jnp.int32),
         allowed=jnp.ones(torch_models.VOCAB_SIZE, bool),
         signs=jnp.array(SIGNS),
     )
-    ids, ways = ids_and_ways()
-    parents = jnp.asarray(np.tile(ids, (2, 1)), jnp.int32)
+    parents = jnp.asarray(np.tile(REPLY, (2, 1)))
 
     @jax.jit
     def gradients(params, what):
@@ -105,20 +71,19 @@ def slopes(scorer):
                 nnx.merge(scorer.graph, params), what, parents, settings(), scorer.mesh
             )[1]
 
-    found = np.asarray(gradients(scorer.params, what), np.float64)
-    return np.einsum("ATV,WTV->AW", found, ways)
+    return np.asarray(gradients(scorer.params, what))
 
 
 def check(case):
     trunk, head, scorer = case
-    expected, found = differences(trunk, head), slopes(scorer)
-    for sign, along in zip(SIGNS, found, strict=True):
-        parity.assert_close(along, sign * expected, scale=np.abs(expected).max())
+    expected, found = by_torch(trunk, head), slopes(scorer)
+    for sign, gradient in zip(SIGNS, found, strict=True):
+        parity.assert_close(gradient, sign * expected, scale=np.abs(expected).max())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
-def test_the_one_hot_gradient_is_the_finite_difference(case_of, name):
+def test_the_one_hot_gradient_is_that_of_torch(case_of, name):
     check(case_of(name))
 
 

@@ -9,25 +9,30 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import tokenizers
 import torch
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import processors
 from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
+    BertTokenizer,
     DebertaV2Config,
+    DebertaV2Tokenizer,
     DistilBertConfig,
     ElectraConfig,
     ModernBertConfig,
     PreTrainedModel,
-    PreTrainedTokenizerFast,
     RobertaConfig,
+    RobertaTokenizer,
+    TokenizersBackend,
     XLMRobertaConfig,
+    XLMRobertaTokenizer,
 )
 
 from engine.checkpoint.card import Checkpoint
 
 WORDS = ("what", "is", "a", "good", "film", "bad", "it", "love", "war", "?", ".", "un", "very")
+BRACKETS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+ANGLES = ("<s>", "<pad>", "</s>", "<unk>")
 _SHAPE = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -92,71 +97,36 @@ def build(name: str, **more) -> PreTrainedModel:
     return model
 
 
-def tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """WordPiece, Unigram with metaspace, or byte-level BPE, with the family's separators."""
+def tokenizer(name: str) -> TokenizersBackend:
+    """WordPiece, Unigram with metaspace, or byte-level BPE, as transformers makes the family's."""
     if name.startswith(("bert", "electra", "distilbert")):
-        return _wordpiece()
-    return _unigram(name) if name.startswith(("deberta", "xlm")) else _bytes(name)
-
-
-def _wordpiece() -> PreTrainedTokenizerFast:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *"abcdefghijklm", "##s", "##ly", "##ed"]
-    made = tokenizers.Tokenizer(
-        models.WordPiece(
-            {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}, unk_token="[UNK]"
-        )
-    )
-    made.normalizer = normalizers.BertNormalizer(lowercase=True)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    return _special(made, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", *pieces[:4])
-
-
-def _unigram(name: str) -> PreTrainedTokenizerFast:
-    roberta = name == "xlm-roberta"
-    special = ["<s>", "<pad>", "</s>", "<unk>"] if roberta else ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+        pieces = [*BRACKETS, *WORDS, *"abcdefghijklm", "##s", "##ly", "##ed"]
+        return BertTokenizer({piece: i for i, piece in enumerate(dict.fromkeys(pieces))})
+    if not name.startswith(("deberta", "xlm")):
+        return _bytes(name)
+    kind, special = DebertaV2Tokenizer, BRACKETS
+    if name.startswith("xlm"):
+        kind, special = XLMRobertaTokenizer, ANGLES
     pieces = [*special, *(f"▁{word}" for word in WORDS), *WORDS, "▁", *"bcdefghij"]
-    scores = [(piece, -float(i) / 8) for i, piece in enumerate(dict.fromkeys(pieces))]
-    made = tokenizers.Tokenizer(models.Unigram(scores, unk_id=3, byte_fallback=False))
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    made.decoder = decoders.Metaspace()
-    if roberta:
-        start, pad, end, unknown = special
-        pair = f"{start} $A {end} {end} $B {end}"
-        return _special(made, f"{start} $A {end}", pair, pad, unknown, start, end)
-    pad, start, end, unknown = special
-    pair = f"{start} $A {end} $B:1 {end}:1"
-    return _special(made, f"{start} $A {end}", pair, pad, unknown, start, end)
+    return kind([(piece, -float(i) / 8) for i, piece in enumerate(dict.fromkeys(pieces))])
 
 
-def _bytes(name: str) -> PreTrainedTokenizerFast:
-    roberta = name == "roberta"
-    special = ["<s>", "<pad>", "</s>", "<unk>"] if roberta else ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    letters = [*"abcdefghijklmnopqrstuvwxyz?.", "Ġ"]
-    pieces = [*special, *letters, "lo", "ve", "love", "Ġlove", "fi", "lm", "film", "Ġa"]
+def _bytes(name: str) -> RobertaTokenizer:
+    special = ANGLES if name == "roberta" else BRACKETS
+    pieces = [*special, *"abcdefghijklmnopqrstuvwxyz?.", "Ġ", "lo", "ve", "love", "Ġlove"]
+    vocab = {piece: i for i, piece in enumerate([*pieces, "fi", "lm", "film", "Ġa"])}
     merges = [("l", "o"), ("v", "e"), ("lo", "ve"), ("Ġ", "love"), ("f", "i"), ("l", "m")]
     merges += [("fi", "lm"), ("Ġ", "a")]
-    made = tokenizers.Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    if roberta:
-        start, pad, end, unknown = special
-        made.post_processor = processors.RobertaProcessing((end, 2), (start, 0))
-        return _special(made, "", "", pad, unknown, start, end)
-    return _special(made, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", *special)
-
-
-def _special(made, single, pair, pad, unknown, start, end) -> PreTrainedTokenizerFast:
-    made.add_special_tokens([pad, unknown, start, end])
-    ids = [(token, made.token_to_id(token)) for token in (start, end)]
-    if single:
-        made.post_processor = processors.TemplateProcessing(
-            single=single, pair=pair, special_tokens=ids
-        )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        **{"pad_token": pad, "unk_token": unknown, "cls_token": start, "sep_token": end},
+    if name == "roberta":
+        return RobertaTokenizer(vocab, merges)
+    roles = zip(("pad", "unk", "cls", "sep", "bos", "eos"), [*BRACKETS, *BRACKETS[2:]], strict=True)
+    made = RobertaTokenizer(vocab, merges, **{f"{role}_token": token for role, token in roles})
+    made.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
+    return made
 
 
 def save(model: PreTrainedModel, name: str, folder: Path, **config) -> Path:
