@@ -23,7 +23,7 @@ from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models import decoder
 from engine.models import layer as layers
-from engine.models.config import DecoderConfig, Rope, inverse_frequencies
+from engine.models.config import Rope, inverse_frequencies
 from tests.support import folders, internlm2, parity, slow, tiny, torch_models
 from tests.support.tolerances import TOLERANCES
 
@@ -217,31 +217,15 @@ def test_rewards_are_those_of_the_class_of_transformers_that_reads_the_same_file
     parity.check_plain(model, parity.restore(folders.convert(folder, tmp_path / "checkpoint")))
 
 
-def embedding_of(width: int, dtype: str) -> decoder.Decoder:
-    """A decoder whose embedding is scaled by sqrt(width)."""
-    config = DecoderConfig(
-        vocab_size=3,
-        width=width,
-        ffn_width=1,
-        num_layers=1,
-        num_heads=1,
-        num_kv_heads=1,
-        head_size=2,
-        rms_eps=1e-6,
-        rope=Rope(theta=1e4),
-        max_positions=1,
-        embedding_scale=True,
-    )
-    return decoder.Decoder(config, jnp.dtype(dtype), platform="cpu")
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale(dtype):
+def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale(pair_of, dtype):
     width, rng = 4608, np.random.default_rng(0)
     embedded = torch.tensor(rng.normal(size=(3, width))).to(getattr(torch, dtype))
     scale = torch.tensor(width**0.5, dtype=embedded.dtype)  # as Gemma2Model normalises
     expected = (embedded * scale).float().numpy()
-    module = embedding_of(width, dtype)
+    gemma = pair_of("gemma2").checkpoint.card.decoder
+    config = dataclasses.replace(gemma, width=width, vocab_size=3, num_layers=1)
+    module = decoder.Decoder(config, jnp.dtype(dtype), platform="cpu")
     module.embedding[...] = jnp.asarray(embedded.float().numpy(), dtype)
     actual = np.asarray(module.embed(jnp.arange(3)[None]))[0]
     np.testing.assert_array_equal(actual, expected)

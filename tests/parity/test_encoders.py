@@ -5,17 +5,19 @@ compared.
 """
 
 import dataclasses
+import functools
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from engine import api
 from engine.models import encoder
 from engine.models import layer as layers
-from engine.models.encoder_config import EncoderConfig
 from engine.scoring import batches
+from tests.parity.test_planted_bugs import coded
 from tests.support import encoders, folders, parity, slow
 
 # Of words that prompts lack: behind 200 words, more of the same would hardly change a reward, and
@@ -37,14 +39,7 @@ def one_length():
 @pytest.fixture(scope="module")
 def encoder_of(tmp_path_factory):
     """Name -> a family's model, its checkpoint, and what the engine made of it."""
-    made: dict[str, parity.Pair] = {}
-
-    def of(name: str) -> parity.Pair:
-        if name not in made:
-            made[name] = converted(name, tmp_path_factory.mktemp("encoder"))
-        return made[name]
-
-    return of
+    return functools.cache(lambda name: converted(name, tmp_path_factory.mktemp("encoder")))
 
 
 def converted(name: str, folder, layers: int = 2, **options) -> parity.Pair:
@@ -52,13 +47,7 @@ def converted(name: str, folder, layers: int = 2, **options) -> parity.Pair:
     model = encoders.build(name, **{kind: layers})
     encoders.save(model, name, folder / "hf")
     checkpoint = folders.convert(folder / "hf", folder / "checkpoint", **options)
-    return parity.Pair(model.double(), checkpoint, restored(checkpoint))
-
-
-def restored(checkpoint) -> parity.Restored:
-    """As `parity.restore`; an encoder has no residual stream to compare."""
-    loaded = api.load(checkpoint, mesh=parity.make_mesh(), dtype="float32", step_size=64)
-    return parity.Restored(loaded._scorer.graph, loaded._scorer, lambda *_: [])
+    return parity.Pair(model.double(), checkpoint, parity.restore(checkpoint, step_size=64))
 
 
 def check_list(pair: parity.Pair, tokens: int = 60) -> None:
@@ -139,32 +128,14 @@ def test_a_template_makes_one_text_of_prompt_and_reply(tmp_path):
 
 
 @pytest.mark.parametrize(("buckets", "most"), [(256, 512), (8, 256), (32, 128)])
-def test_rows_of_relative_positions_are_those_of_torch(buckets, most):
-    config = dataclasses.replace(DEBERTA, relative_span=buckets, relative_most=most)
-    positions = np.zeros((1, 512, 1))
-    buckets_of = build_relative_position(_Sized(512), _Sized(512), buckets, most)[0].numpy()
+def test_rows_of_relative_positions_are_those_of_torch(encoder_of, buckets, most):
+    config = encoder_of("deberta-v3").checkpoint.card.decoder
+    config = dataclasses.replace(config, relative_span=buckets, relative_most=most)
+    sized = torch.zeros(1, 512, 1)  # of queries and of keys
+    buckets_of = build_relative_position(sized, sized, buckets, most)[0].numpy()
     apart = np.subtract.outer(np.arange(512), np.arange(512))
-    rows = encoder.relative_rows(config, positions.shape[1])[apart + 511]
+    rows = encoder.relative_rows(config, 512)[apart + 511]
     np.testing.assert_array_equal(rows, np.clip(buckets_of + buckets, 0, 2 * buckets - 1))
-
-
-class _Sized:
-    """What `build_relative_position` asks of queries and keys."""
-
-    device = "cpu"
-
-    def __init__(self, positions: int):
-        self.positions = positions
-
-    def size(self, axis: int) -> int:
-        return self.positions
-
-
-DEBERTA = EncoderConfig(
-    **{"vocab_size": 8, "width": 4, "embedding_width": 4, "ffn_width": 4, "num_layers": 1},
-    **{"num_heads": 1, "head_size": 4, "rms_eps": 0.1, "max_positions": 512},
-    **{"relative": ("c2p", "p2c"), "relative_span": 8, "relative_most": 512},
-)
 
 
 def configured(**changes):
@@ -173,18 +144,7 @@ def configured(**changes):
     def plant(patch, pair: parity.Pair) -> parity.Restored:
         card = pair.checkpoint.card
         other = dataclasses.replace(card, decoder=dataclasses.replace(card.decoder, **changes))
-        return restored(dataclasses.replace(pair.checkpoint, card=other))
-
-    return plant
-
-
-def coded(change):
-    """The code with a bug, traced anew."""
-
-    def plant(patch, pair: parity.Pair) -> parity.Restored:
-        change(patch)
-        scorer = parity.traced_anew(pair.restored.graph, pair.restored.scorer)
-        return dataclasses.replace(pair.restored, scorer=scorer)
+        return parity.restore(dataclasses.replace(pair.checkpoint, card=other), step_size=64)
 
     return plant
 

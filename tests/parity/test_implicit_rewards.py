@@ -11,6 +11,7 @@ import engine
 from engine.runs import implicit
 from engine.scoring.conversations import ConversationReplies
 from engine.scoring.language_passes import LanguageScorer
+from tests.parity.test_language_models import by_torch
 from tests.support import folders, parity, slow, torch_models
 
 PROMPT, BETA = "What is it?", 0.1
@@ -40,12 +41,6 @@ def rendered(prompt: str = PROMPT) -> list[int]:
     turns = [{"role": "user", "content": prompt}]
     made = torch_models.tokenizer().apply_chat_template(turns, add_generation_prompt=True)
     return made["input_ids"]
-
-
-@torch.no_grad()
-def by_torch(model, ids) -> np.ndarray:
-    """Log p of every token after each position: float64 [T, V]."""
-    return torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1).numpy()
 
 
 def check_vocabulary(models, rewards) -> None:

@@ -65,38 +65,24 @@ def norms_by_head(patch):
     patch.setattr(layers.Layer, "_qk_norm", by_head)
 
 
-def altered(name: str, change):
-    """A parameter that `change` alters."""
+def altered(*names: str, change):
+    """Parameters, of which `change` makes others."""
 
     def plant(patch, pair: Pair) -> parity.Restored:
         restored = parity.restore(pair.checkpoint)
         for layer in restored.scorer.params["decoder"]["stacks"].values():
-            if name in layer:  # layers of two kinds have their own
-                layer[name].set_value(change(layer[name][...]))
+            if names[0] in layer:  # layers of two kinds have their own
+                values = change(*(layer[name][...] for name in names))
+                for name, value in zip(names, values, strict=True):
+                    layer[name].set_value(value)
         return restored
 
     return plant
-
-
-def zeroed(name: str):
-    """A parameter that is never filled."""
-    return altered(name, jnp.zeros_like)
 
 
 def swapped(first: str, second: str):
     """Two parameters filled from each other's tensor."""
-
-    def plant(patch, pair: Pair) -> parity.Restored:
-        restored = parity.restore(pair.checkpoint)
-        for layer in restored.scorer.params["decoder"]["stacks"].values():
-            if first not in layer:
-                continue
-            values = layer[first][...], layer[second][...]
-            layer[first].set_value(values[1])
-            layer[second].set_value(values[0])
-        return restored
-
-    return plant
+    return altered(first, second, change=lambda *values: values[::-1])
 
 
 def converted_again(pair: Pair) -> parity.Restored:
@@ -325,7 +311,10 @@ PLANTED = {
         "YaRN's blend left out": coded(other_rope(kind="linear")),
     },
     ("smollm3", PLAIN): {"SmolLM3 rotates in all layers": configured(no_rope_layers=())},
-    ("qwen2", PLAIN): {f"no {name}": zeroed(name) for name in ("q_bias", "k_bias", "v_bias")},
+    ("qwen2", PLAIN): {
+        f"no {name}": altered(name, change=lambda bias: [jnp.zeros_like(bias)])
+        for name in ("q_bias", "k_bias", "v_bias")
+    },
     ("qwen3", PLAIN): {"q and k norms swapped": swapped("q_norm", "k_norm")},
     ("qwen3_5", PLAIN): {
         "no decay": in_rule(decay=jnp.zeros_like),
@@ -341,7 +330,7 @@ PLANTED = {
         "heads of keys tiled": in_delta(
             "per_value_head", lambda right, x, n: jnp.concatenate([x] * (n // x.shape[-2]), -2)
         ),
-        "the delta rule's norm with 1 +": altered("delta_norm", lambda w: w + 1),
+        "the delta rule's norm with 1 +": altered("delta_norm", change=lambda w: [w + 1]),
     },
     ("qwen3_5", RESPONSE): {
         "conv tail not carried from the prefix": in_delta(

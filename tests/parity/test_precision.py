@@ -15,7 +15,7 @@ from engine import mesh as meshes
 from engine.scoring.language_passes import LanguageScorer
 from engine.search.gcg import build_step, build_step_inputs, start
 from tests.parity import test_language_models as language
-from tests.support import folders, parity, searches, slow, torch_models
+from tests.support import folders, parity, searches, slow
 
 FULL = "precision = [HIGHEST, HIGHEST]"
 
@@ -76,9 +76,8 @@ def test_heads_and_gates_ask_for_full_precision(loaded, name):
 
 
 def test_passes_of_a_language_model_ask_for_full_precision(pair_of, tmp_path):
-    model = language.build("gemma2")
-    torch_models.save(model, tmp_path / "hf")
-    checkpoint = folders.convert(tmp_path / "hf", tmp_path / "checkpoint")
+    source = language.saved(tmp_path / "hf", "gemma2")
+    checkpoint = folders.convert(source, tmp_path / "checkpoint")
     check(*language_programs(language.restore(checkpoint)))
 
 
