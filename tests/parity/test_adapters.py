@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from engine.convert import adapter as merging
 from tests.support import folders, parity, slow
 from tests.support.adapters import Adapter, write
+from tests.support.planted import instead
 
 CASES = {
     "rank 16 on a reward model": Adapter(rank=16, alpha=32, causal=False),
@@ -66,44 +67,29 @@ def test_sums_of_a_bfloat16_base_are_rounded_once(tmp_path):
     np.testing.assert_allclose(actual, expected, rtol=2**-7)
 
 
-def forgotten_scale(patch):
-    patch.setattr(merging, "scale_of", lambda config, module: 1.0)
+def no_rslora(right, config, module):
+    return config["lora_alpha"] / merging.rank_of(config, module)
 
 
-def no_rslora(patch):
-    patch.setattr(
-        merging,
-        "scale_of",
-        lambda config, module: config["lora_alpha"] / merging.rank_of(config, module),
-    )
+def transposed(right, self, array, a, b, dtype):
+    square = array.shape[0] == array.shape[1]
+    return right(self, array, *((b.T, a.T) if square else (a, b)), dtype)
 
 
-def transposed(patch):
-    right = merging.Delta.merged
-
-    def merged(self, array, a, b, dtype):
-        square = array.shape[0] == array.shape[1]
-        return right(self, array, *((b.T, a.T) if square else (a, b)), dtype)
-
-    patch.setattr(merging.Delta, "merged", merged)
-
-
-def head_of_the_base(patch):
-    right = merging.MergedFiles.read
-
-    def read(self, key):
-        return self.base.read(key) if key == "score.weight" else right(self, key)
-
-    patch.setattr(merging.MergedFiles, "read", read)
+def head_of_the_base(right, self, key):
+    return self.base.read(key) if key == "score.weight" else right(self, key)
 
 
 # What is planted, and the adapter in which it shows.
 BUGS = {
-    "scale forgotten": (forgotten_scale, "two modules"),
-    "rslora ignored": (no_rslora, "rslora"),
-    "patterns ignored": (no_rslora, "patterns"),
-    "B A transposed": (transposed, "square matrices"),
-    "the base's head": (head_of_the_base, "rank 16 on a reward model"),
+    "scale forgotten": (instead(merging, "scale_of", lambda *_: 1.0), "two modules"),
+    "rslora ignored": (instead(merging, "scale_of", no_rslora), "rslora"),
+    "patterns ignored": (instead(merging, "scale_of", no_rslora), "patterns"),
+    "B A transposed": (instead(merging.Delta, "merged", transposed), "square matrices"),
+    "the base's head": (
+        instead(merging.MergedFiles, "read", head_of_the_base),
+        "rank 16 on a reward model",
+    ),
 }
 
 

@@ -224,7 +224,7 @@ def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale
     scale = torch.tensor(width**0.5, dtype=embedded.dtype)  # as Gemma2Model normalises
     expected = (embedded * scale).float().numpy()
     gemma = pair_of("gemma2").checkpoint.card.decoder
-    config = dataclasses.replace(gemma, width=width, vocab_size=3, num_layers=1)
+    config = dataclasses.replace(gemma, width=width, vocab_size=3)
     module = decoder.Decoder(config, jnp.dtype(dtype), platform="cpu")
     module.embedding[...] = jnp.asarray(embedded.float().numpy(), dtype)
     actual = np.asarray(module.embed(jnp.arange(3)[None]))[0]

@@ -17,7 +17,7 @@ from engine import api
 from engine.models import encoder
 from engine.models import layer as layers
 from engine.scoring import batches
-from tests.parity.test_planted_bugs import coded
+from tests.parity.test_planted_bugs import changed, coded
 from tests.support import encoders, folders, parity, slow
 
 # Of words that prompts lack: behind 200 words, more of the same would hardly change a reward, and
@@ -149,72 +149,56 @@ def configured(**changes):
     return plant
 
 
-def distances_the_other_way(patch):
-    right = encoder.relative_rows
-    patch.setattr(encoder, "relative_rows", lambda *about: right(*about)[::-1])
+def opposite(right, *about):
+    return right(*about)[::-1]
 
 
-def no_buckets(patch):
-    right = encoder.relative_rows
-
-    def rows(config, positions):
-        return right(dataclasses.replace(config, relative_most=0), positions)
-
-    patch.setattr(encoder, "relative_rows", rows)
+def no_buckets(right, config, positions):
+    return right(dataclasses.replace(config, relative_most=0), positions)
 
 
-def no_norm_of_positions(patch):
-    right = encoder.Encoder._norm
-
-    def norm(self, owner, x, name):
-        return x if name == "relative_norm" else right(self, owner, x, name)
-
-    patch.setattr(encoder.Encoder, "_norm", norm)
+def no_norm_of_positions(right, self, owner, x, name):
+    return x if name == "relative_norm" else right(self, owner, x, name)
 
 
-def padding_seen(patch):
-    right = encoder.Encoder._mask
-    patch.setattr(
-        encoder.Encoder, "_mask", lambda self, index, seen: right(self, index, seen | True)
-    )
+def second_position_read(right, self, owner, x, name):
+    return jnp.roll(right(self, owner, x, name), int(name == "embedding_norm"), axis=1)
 
 
-def second_position_read(patch):
-    right = encoder.Encoder._norm
-
-    def norm(self, owner, x, name):
-        return jnp.roll(right(self, owner, x, name), int(name == "embedding_norm"), axis=1)
-
-    patch.setattr(encoder.Encoder, "_norm", norm)
+def first_norm(right, self, index, x, **about):
+    weight = self.stacks[0].attention_norm[...][0]
+    normed = layers.layer_norm(x, weight, jnp.zeros_like(weight), self.config.rms_eps)
+    return right(self, index, normed if index == 0 else x, **about)
 
 
-def first_norm(patch):
-    right = encoder.Encoder._layer
-
-    def layer(self, index, x, **about):
-        weight = self.stacks[0].attention_norm[...][0]
-        normed = layers.layer_norm(x, weight, jnp.zeros_like(weight), self.config.rms_eps)
-        return right(self, index, normed if index == 0 else x, **about)
-
-    patch.setattr(encoder.Encoder, "_layer", layer)
+def no_mask(right, self, index, seen):
+    return right(self, index, seen | True)
 
 
 BUGS = [
-    ("deberta-v3", "distances the other way", coded(distances_the_other_way)),
-    ("deberta-v3", "no buckets", coded(no_buckets)),
+    ("deberta-v3", "distances the other way", changed(encoder, "relative_rows", opposite)),
+    ("deberta-v3", "no buckets", changed(encoder, "relative_rows", no_buckets)),
     ("deberta-v3", "no positions of queries", configured(relative=("c2p",))),
     ("deberta-v3", "no positions of keys", configured(relative=("p2c",))),
-    ("deberta-v3", "no norm of relative positions", coded(no_norm_of_positions)),
+    (
+        "deberta-v3",
+        "no norm of relative positions",
+        changed(encoder.Encoder, "_norm", no_norm_of_positions),
+    ),
     ("bert", "no token types", configured(separator=None)),
     ("bert", "another epsilon", configured(rms_eps=1e-12)),
     ("bert", "another pooler", configured(pooler="relu")),
     ("bert", "mean in place of the first", configured(pooling="mean")),
     ("bert", "approximate GELU", configured(activation="gelu_tanh")),
-    ("bert", "padding is seen", coded(padding_seen)),
-    ("bert", "another position is read", coded(second_position_read)),
+    ("bert", "padding is seen", changed(encoder.Encoder, "_mask", no_mask)),
+    ("bert", "another position is read", changed(encoder.Encoder, "_norm", second_position_read)),
     ("roberta", "positions from 0", configured(pad=None)),
     ("modernbert, mean", "first in place of the mean", configured(pooling="first")),
-    ("modernbert, mean", "a norm in the first layer", coded(first_norm)),
+    (
+        "modernbert, mean",
+        "a norm in the first layer",
+        changed(encoder.Encoder, "_layer", first_norm),
+    ),
     ("modernbert, mean", "no window", configured(window_layers=())),
     ("modernbert, mean", "a window of one more", configured(window=7)),
     ("modernbert, mean", "one rope", configured(window_rope=None)),

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -13,11 +13,12 @@ from transformers import AutoModelForCausalLM, Gemma2Config
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.models import language_model
+from engine.models.language_model import LanguageModel
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.rows import ContinuationRows
 from engine.text.cue import Cue
 from tests.support import folders, parity, slow, torch_models
+from tests.support.planted import instead
 
 CAP = 3.0
 
@@ -149,34 +150,32 @@ def head_ignored(patch, checkpoint) -> LanguageScorer:
     return scorer
 
 
-def read_one_early(patch, checkpoint) -> LanguageScorer:
-    right = language_model.LanguageModel.prefill
-    patch.setattr(
-        language_model.LanguageModel,
-        "prefill",
-        lambda self, ids, last: right(self, ids, jax.numpy.maximum(last - 1, 0)),
-    )
-    return restore(checkpoint, anew=True)
+def coded(name: str, change):
+    """A method with a bug, traced anew."""
+
+    def plant(patch, checkpoint) -> LanguageScorer:
+        instead(LanguageModel, name, change)(patch)
+        return restore(checkpoint, anew=True)
+
+    return plant
 
 
-def last_not_counted(patch, checkpoint) -> LanguageScorer:
+def read_one_early(right, self, ids, last):
+    return right(self, ids, jnp.maximum(last - 1, 0))
+
+
+def last_not_counted(right, self, residuals, targets, counted):
     """A reply's last token is left out."""
-    right = language_model.LanguageModel._sum
-
-    def leave_out(self, residuals, targets, counted):
-        at = jax.numpy.arange(counted.shape[1])
-        last = counted.shape[1] - 1 - jax.numpy.argmax(counted[:, ::-1], axis=1)
-        return right(self, residuals, targets, counted & (at != last[:, None]))
-
-    patch.setattr(language_model.LanguageModel, "_sum", leave_out)
-    return restore(checkpoint, anew=True)
+    last = counted.shape[1] - 1 - jnp.argmax(counted[:, ::-1], axis=1)
+    others = jnp.arange(counted.shape[1]) != last[:, None]
+    return right(self, residuals, targets, counted & others)
 
 
 BUGS = {
     "no final soft-cap": (configured(softcap=None), "gemma2", check_next_tokens),
     "untied head ignored": (head_ignored, "llama, untied", check_next_tokens),
-    "read one position early": (read_one_early, "llama, tied", check_next_tokens),
-    "last token not counted": (last_not_counted, "llama, untied", check_replies),
+    "read one position early": (coded("prefill", read_one_early), "llama, tied", check_next_tokens),
+    "last token not counted": (coded("_sum", last_not_counted), "llama, untied", check_replies),
 }
 
 

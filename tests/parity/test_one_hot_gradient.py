@@ -14,6 +14,7 @@ from engine.models import heads, layer
 from engine.search.objective import StepInputs, slopes_of
 from tests.support import parity, torch_models
 from tests.support.heads import last_occurrence, prompt
+from tests.support.planted import instead
 from tests.support.searches import settings
 
 DECODERS = {"linear": "gqa-llama3", "linear on a mixture": "mixtral"}
@@ -87,9 +88,8 @@ def test_the_one_hot_gradient_is_that_of_torch(case_of, name):
     check(case_of(name))
 
 
-def without_gradient(patch, owner, name):
-    right = getattr(owner, name)
-    patch.setattr(owner, name, lambda *args, **kw: jax.lax.stop_gradient(right(*args, **kw)))
+def without_gradient(right, *args, **kw):
+    return jax.lax.stop_gradient(right(*args, **kw))
 
 
 BUGS = {
@@ -104,6 +104,6 @@ BUGS = {
 def test_a_gradient_that_leaves_something_out_differs(case_of, monkeypatch, bug):
     name, owner, function = BUGS[bug]
     case = case_of(name)
-    without_gradient(monkeypatch, owner, function)
+    instead(owner, function, without_gradient)(monkeypatch)
     with pytest.raises(AssertionError, match="relative error"):
         check(case)
