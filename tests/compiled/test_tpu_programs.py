@@ -122,7 +122,7 @@ def planted() -> Iterator[None]:
 
 def compile_all(folder: Path, names: list[str]) -> None:
     """Writes the programs."""
-    mesh = tpu.mesh_of("v6e:2x2", AXIS)
+    mesh = tpu.mesh()
     for name in names:
         with planted() if name.startswith("planted") else contextlib.nullcontext():
             config = CONFIGS.get(name.partition("-")[0], DECODER)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from engine.convert import adapter as merging
@@ -45,16 +44,11 @@ def test_rewards_of_a_merged_adapter_are_those_of_torch_unmerged(tmp_path, name)
     check(CASES[name], tmp_path)
 
 
-def in_bfloat16(path) -> dict[str, torch.Tensor]:
-    """Rounds the tensors of a file; returns them."""
-    tensors = {name: tensor.bfloat16() for name, tensor in load_file(path).items()}
-    save_file(tensors, path, {"format": "pt"})
-    return tensors
-
-
 def test_sums_of_a_bfloat16_base_are_rounded_once(tmp_path):
     write(CASES["two modules"], tmp_path)
-    rounded = in_bfloat16(tmp_path / "base" / "model.safetensors")
+    base = tmp_path / "base" / "model.safetensors"
+    rounded = {name: tensor.bfloat16() for name, tensor in load_file(base).items()}
+    save_file(rounded, base, {"format": "pt"})
     files = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     checkpoint = folders.convert(tmp_path / "adapter", tmp_path / "checkpoint")
     assert checkpoint.card.dtype == "bfloat16"

@@ -7,10 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma2Config
 
-from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.language_model import LanguageModel
@@ -57,18 +55,9 @@ def language(tmp_path_factory):
         model = build(name)
         torch_models.save(model, folder / "hf")
         checkpoint = folders.convert(folder / "hf", folder / "checkpoint")
-        return model, checkpoint, restore(checkpoint)
+        return model, checkpoint, parity.restore(checkpoint).scorer
 
     return make
-
-
-def restore(
-    checkpoint, mesh=None, step_size=parity.STEP_SIZE, dtype="float32", *, anew=False
-) -> LanguageScorer:
-    mesh = mesh or parity.make_mesh()
-    graph, params = restoring.restore([checkpoint], mesh, np.dtype(dtype))
-    scorer = LanguageScorer.build(graph, params, mesh, step_size=step_size)
-    return parity.traced_anew(graph, scorer) if anew else scorer
 
 
 @torch.no_grad()
@@ -138,13 +127,13 @@ def configured(**changes):
     def plant(patch, checkpoint) -> LanguageScorer:
         head = dataclasses.replace(checkpoint.card.head, **changes)
         card = dataclasses.replace(checkpoint.card, head=head)
-        return restore(dataclasses.replace(checkpoint, card=card))
+        return parity.restore(dataclasses.replace(checkpoint, card=card)).scorer
 
     return plant
 
 
 def head_ignored(patch, checkpoint) -> LanguageScorer:
-    scorer = restore(checkpoint)
+    scorer = parity.restore(checkpoint).scorer
     embedding = scorer.params["decoder"]["embedding"][...]
     scorer.params["readouts"][0]["weight"].set_value(embedding)
     return scorer
@@ -155,7 +144,7 @@ def coded(name: str, change):
 
     def plant(patch, checkpoint) -> LanguageScorer:
         instead(LanguageModel, name, change)(patch)
-        return restore(checkpoint, anew=True)
+        return parity.restore(checkpoint).rebuilt().scorer
 
     return plant
 
@@ -194,7 +183,7 @@ def test_a_planted_bug_fails_parity(language, monkeypatch, bug):
 @pytest.mark.slow
 def test_mesh_and_step_size_leave_log_probabilities_unchanged(language):
     _, checkpoint, scorer = language("llama, tied")
-    spread = restore(checkpoint, parity.make_mesh(2, 2), step_size=4)
+    spread = parity.restore(checkpoint, mesh=parity.make_mesh(2, 2), step_size=4).scorer
     for actual, right in zip(numbers(spread), numbers(scorer), strict=True):
         np.testing.assert_allclose(actual, right, rtol=1e-5)
 
@@ -205,7 +194,7 @@ def test_an_odd_vocabulary_is_split_by_its_width(tmp_path):
     model = torch_models.enlarged(config, AutoModelForCausalLM, embedding=0.5)
     torch_models.save(model, tmp_path / "hf")
     checkpoint = folders.convert(tmp_path / "hf", tmp_path / "checkpoint")
-    scorer = restore(checkpoint, parity.make_mesh(2, 2))
+    scorer = parity.restore(checkpoint, mesh=parity.make_mesh(2, 2)).scorer
     embedding = scorer.params["decoder"]["embedding"][...]
     assert {shard.data.shape for shard in embedding.addressable_shards} == {(265, 16)}
     check_next_tokens(model, scorer)
@@ -227,14 +216,13 @@ def saved(folder, name, remove=(), tensors=None, **changes):
     torch_models.save(build(name), folder)
     folders.edit_json(folder / "config.json", remove, **changes)
     if tensors:
-        path = folder / "model.safetensors"
-        save_file(tensors(load_file(path)), path, {"format": "pt"})
+        torch_models.edit_tensors(folder, tensors)
     return folder
 
 
 def with_head(change: float):
     def edit(tensors):
-        return tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"] + change}
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + change
 
     return edit
 
@@ -242,7 +230,7 @@ def with_head(change: float):
 def test_a_tied_head_that_the_file_repeats_is_read_once(tmp_path):
     folder = saved(tmp_path / "hf", "llama, tied", tensors=with_head(0.0))
     checkpoint = folders.convert(folder, tmp_path / "checkpoint")
-    check_next_tokens(build("llama, tied"), restore(checkpoint))
+    check_next_tokens(build("llama, tied"), parity.restore(checkpoint).scorer)
 
 
 @pytest.mark.parametrize(("name", "is_tied"), [("gemma2", True), ("llama, untied", False)])

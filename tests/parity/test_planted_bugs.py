@@ -223,7 +223,6 @@ PLANTED = {
     ("gemma", PLAIN): {"the exact GELU of the first Gemma's config.json": coded(exact_gelu)},
     ("gemma2", BOTH): {"window one too long": configured(window=torch_models.WINDOW + 1)},
     ("gemma2", PLAIN): {
-        "no soft-cap": configured(attention_softcap=None),
         "window in odd layers": configured(window_layers=(False, True)),
         "norms of the decoder without 1 +": no_offset(layers),
         "final norm without 1 +": no_offset(heads),

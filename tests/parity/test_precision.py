@@ -78,7 +78,7 @@ def test_heads_and_gates_ask_for_full_precision(loaded, name):
 def test_passes_of_a_language_model_ask_for_full_precision(pair_of, tmp_path):
     source = language.saved(tmp_path / "hf", "gemma2")
     checkpoint = folders.convert(source, tmp_path / "checkpoint")
-    check(*language_programs(language.restore(checkpoint)))
+    check(*language_programs(parity.restore(checkpoint).scorer))
 
 
 @pytest.mark.slow

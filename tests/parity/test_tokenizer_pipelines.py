@@ -163,6 +163,7 @@ def test_rewards_of_the_ids_of_the_file_are_read_where_transformers_reads_them(
     own = folder(name, template, pad)
     assert own.checkpoint.token_ids == own.candidates
     model = engine.load(own.checkpoint.path)
+    assert isinstance(model, engine.RewardModel)
     found = model.sweep(PROMPT, mode="auto" if template == SPACED else "ids").sort("token_id")
     assert found["token_id"].to_list() == own.candidates
     sample = [*own.candidates[::29], *own.candidates[-3:], own.pad]

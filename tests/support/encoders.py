@@ -11,20 +11,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import processors
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
-    BertConfig,
     BertTokenizer,
-    DebertaV2Config,
     DebertaV2Tokenizer,
-    DistilBertConfig,
-    ElectraConfig,
-    ModernBertConfig,
     PreTrainedModel,
-    RobertaConfig,
     RobertaTokenizer,
     TokenizersBackend,
-    XLMRobertaConfig,
     XLMRobertaTokenizer,
 )
 
@@ -56,34 +51,31 @@ _MODERN = {
     **{"norm_eps": 0.02, "local_attention": 12, "global_attn_every_n_layers": 2},
     **{"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
 }
+# Of DeBERTa v2 in its first form: matrices of their own for positions, without buckets.
+_FIRST = {
+    **{"share_att_key": False, "position_buckets": -1, "max_relative_positions": 24},
+    **{"norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
+}
 FAMILIES = {
-    "deberta-v3": lambda **more: DebertaV2Config(**{**_SHAPE, **_DEBERTA, **more}),
-    # Of DeBERTa v2 in its first form: matrices of their own for positions, without buckets.
-    "deberta-v2": lambda **more: DebertaV2Config(
-        **{
-            **_SHAPE,
-            **_DEBERTA,
-            **{"share_att_key": False, "position_buckets": -1, "max_relative_positions": 24},
-            **{"norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
-            **more,
-        }
-    ),
-    "electra": lambda **more: ElectraConfig(**{**_SHAPE, "embedding_size": 16, **more}),
-    "roberta": lambda **more: RobertaConfig(**{**_SHAPE, "type_vocab_size": 1, **more}),
-    "xlm-roberta": lambda **more: XLMRobertaConfig(**{**_SHAPE, "type_vocab_size": 1, **more}),
-    "bert": lambda **more: BertConfig(**{**_SHAPE, **more}),
-    "distilbert": lambda **more: DistilBertConfig(**{**_DISTIL, **more}),
-    "modernbert": lambda **more: ModernBertConfig(**{**_SHAPE, **_MODERN, **more}),
-    "modernbert, mean": lambda **more: ModernBertConfig(
-        **{**_SHAPE, **_MODERN, "classifier_pooling": "mean", **more}
-    ),
+    "deberta-v3": ("deberta-v2", _SHAPE | _DEBERTA),
+    "deberta-v2": ("deberta-v2", _SHAPE | _DEBERTA | _FIRST),
+    "electra": ("electra", _SHAPE | {"embedding_size": 16}),
+    "roberta": ("roberta", _SHAPE | {"type_vocab_size": 1}),
+    "xlm-roberta": ("xlm-roberta", _SHAPE | {"type_vocab_size": 1}),
+    "bert": ("bert", _SHAPE),
+    "distilbert": ("distilbert", _DISTIL),
+    "modernbert": ("modernbert", _SHAPE | _MODERN),
+    "modernbert, mean": ("modernbert", _SHAPE | _MODERN | {"classifier_pooling": "mean"}),
 }
 
 
 def build(name: str, **more) -> PreTrainedModel:
     """A random model whose rewards vary with every input."""
     torch.manual_seed(sum(map(ord, name)))
-    model = AutoModelForSequenceClassification.from_config(FAMILIES[name](**more)).eval()
+    kind, fields = FAMILIES[name]
+    model = AutoModelForSequenceClassification.from_config(
+        AutoConfig.for_model(kind, **fields | more)
+    ).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             scale = parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.3
@@ -160,16 +152,13 @@ def outputs(model: PreTrainedModel, backend, prompt: str, replies: Sequence[str]
 
 def of_ids(model, ids: list[list[int]], kinds: list[list[int]]) -> np.ndarray:
     """Logits of sequences of ids and their token types, in one padded batch."""
-    most, pad = max(map(len, ids)), model.config.pad_token_id
-
-    def filled(rows, value):
-        return torch.tensor([[*row, *[value] * (most - len(row))] for row in rows])
-
-    given = {
-        "input_ids": filled(ids, pad),
-        "attention_mask": filled([[1] * len(row) for row in ids], 0),
-    }
+    columns = {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]}
     if getattr(model.config, "type_vocab_size", 0) > 1:
-        given["token_type_ids"] = filled(kinds, 0)
+        columns["token_type_ids"] = kinds
+    fills = {"input_ids": model.config.pad_token_id}
+    given = {
+        name: pad_sequence([*map(torch.tensor, rows)], True, fills.get(name, 0))
+        for name, rows in columns.items()
+    }
     with torch.no_grad():
         return model(**given).logits.numpy()

@@ -1,8 +1,8 @@
 """A server on the loopback that speaks the protocol of the Hugging Face Hub, and can misbehave.
 
 It answers what `huggingface_hub` asks when it downloads: revisions, listings of files, metadata of
-files, and their bytes. Small files are redirected on the same host, large ones to a host of another
-name with a signed URL, as by the hub, and ranges are served.
+files, and their bytes. Large files are redirected to a host of another name with a signed URL,
+as by the hub, and ranges are served.
 """
 
 import contextlib
@@ -153,11 +153,6 @@ class _Answers(BaseHTTPRequestHandler):
             name, what, revision = map(urllib.parse.unquote, found.groups())
         elif found := re.fullmatch("/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             name, revision, what = map(urllib.parse.unquote, found.groups())
-        elif found := re.fullmatch("/api/resolve-cache/models/([^/]+/[^/]+)/([^/]+)/(.+)", path):
-            name, commit, what = found.groups()
-            content = self.hub.repositories[name].commits[commit][what]
-            headers = {"X-Repo-Commit": commit, "ETag": f'"{_sha1(content)}"'}
-            return self.answer(200, headers, content, end)
         else:
             return self.error(404, "RepoNotFound")
         repository = self.hub.repositories.get(name)
@@ -170,7 +165,7 @@ class _Answers(BaseHTTPRequestHandler):
             return self._json({"id": name, "sha": commit, "siblings": []})
         if what == "tree":
             return self._json([self._row(*file) for file in repository.commits[commit].items()])
-        self._file(name, repository, commit, what)
+        self._file(name, repository, commit, what, end)
 
     def _row(self, name: str, content: bytes) -> dict:
         row = {"type": "file", "path": name, "size": len(content), "oid": _sha1(content)}
@@ -178,7 +173,9 @@ class _Answers(BaseHTTPRequestHandler):
             row["lfs"] = {"oid": sha256(content), "size": len(content), "pointerSize": 134}
         return row
 
-    def _file(self, name: str, repository: Repository, commit: str, path: str) -> None:
+    def _file(
+        self, name: str, repository: Repository, commit: str, path: str, end: int | None
+    ) -> None:
         if repository.gated:
             message = f"Access to model {name} is restricted."
             return self.error(repository.gated, "GatedRepo", message)
@@ -187,8 +184,7 @@ class _Answers(BaseHTTPRequestHandler):
             return self.error(404, "EntryNotFound")
         headers = {"X-Repo-Commit": commit}
         if not _LARGE.search(path):
-            headers["Location"] = f"/api/resolve-cache/models/{name}/{commit}/{path}"
-            return self.answer(307, headers)
+            return self.answer(200, {**headers, "ETag": f'"{_sha1(content)}"'}, content, end)
         elsewhere = self.hub.url.replace("127.0.0.1", "localhost")
         size, digest = len(content), sha256(content)
         headers |= {"X-Linked-Size": str(size), "X-Linked-Etag": f'"{digest}"'}
