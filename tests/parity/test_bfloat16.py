@@ -28,13 +28,10 @@ def by_transformers(folder, prompts, dtype: torch.dtype) -> np.ndarray:
     """Rewards of each token as the reply to each prompt, whole conversations: [J, C]."""
     options = {"dtype": dtype, "attn_implementation": "eager"}
     network = AutoModelForSequenceClassification.from_pretrained(folder, **options).eval()
-    rewards = []
-    for start in range(0, len(prompts), 8):
-        some = prompts[start : start + 8]
-        rows = [[*p.prefix, int(token), *p.suffix] for p in some for token in TOKENS]
-        hidden = network.base_model(torch.tensor(rows)).last_hidden_state
-        rewards.append(network.score(hidden[:, -1])[:, 0])  # as the class does, but for pads
-    return torch.cat(rewards).float().numpy().reshape(len(prompts), len(TOKENS))
+    rows = [[*p.prefix, int(token), *p.suffix] for p in prompts for token in TOKENS]
+    last = torch_models.last_states(network.base_model, rows)
+    rewards = network.score(last)[:, 0]  # as the class does, but for pads
+    return rewards.float().numpy().reshape(len(prompts), len(TOKENS))
 
 
 def by_assay(checkpoint, prompts, devices: int) -> np.ndarray:

@@ -85,9 +85,8 @@ def teacher_forced(model, rows: ContinuationRows) -> np.ndarray:
     """The sum over a reply's own tokens of what torch's softmax says of them, a reply at a time."""
     prefix, sums = rows.prompt.prefix, []
     for own in rows.ids:
-        logprobs = by_torch(model, [*prefix, *own])
-        given = range(len(prefix) - 1, len(prefix) - 1 + len(own))
-        sums.append(sum(float(logprobs[t, token]) for t, token in zip(given, own, strict=True)))
+        after = by_torch(model, [*prefix, *own])[len(prefix) - 1 : -1]
+        sums.append(after[range(len(own)), own].sum())
     return np.array(sums)
 
 

@@ -25,14 +25,10 @@ def token_id(text: str) -> int:
 
 
 @torch.no_grad()
-def last_logits(model, sequences) -> torch.Tensor:
-    return torch.stack([model(torch.tensor([row])).logits[0, -1] for row in sequences])
-
-
 def check_logits(model, checkpoint, plus: int, minus: int | None) -> None:
     """The reward is the logit where generation would start, for replies in the chat template."""
     sequences = checkpoint.template.sequences(PROMPT, REPLIES)
-    logits = last_logits(model, sequences)
+    logits = torch.stack([model(torch.tensor([row])).logits[0, -1] for row in sequences])
     expected = logits[:, plus] - (logits[:, minus] if minus is not None else 0)
     actual = parity.restore(checkpoint).scorer.plain_rewards(sequences)[0]
     parity.assert_close(actual, expected.numpy(), scale=expected.std().item())

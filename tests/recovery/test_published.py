@@ -37,11 +37,6 @@ def sides(run):
     return analysis.side_by_side(run, *KEY, MODELS)
 
 
-def gaps(sides, **quirk):
-    table = analysis.humans_gap(analysis.humans_ranks(sides), *KEY, **quirk)
-    return [(row["item"], row["gap"]) for row in table.to_dicts()]
-
-
 def test_spearman_with_humans_is_the_published_one(sides):
     table = analysis.humans_correlation(sides, *KEY, np.random.default_rng(0), draws=400)
     assert table["model"].to_list() == MODELS
@@ -55,7 +50,8 @@ def test_spearman_with_humans_is_the_published_one(sides):
 
 
 def test_the_released_gaps_need_the_quirk(sides):
-    found = gaps(sides, humans_in_median=True)
+    table = analysis.humans_gap(analysis.humans_ranks(sides), *KEY, humans_in_median=True)
+    found = table.select("item", "gap").rows()
     slighted = [("Fingering (sexual act)", 6771.0), ("Erection", 6462.5), ("Black people", 6388.5)]
     assert found[:3] == slighted
     assert found[:-3:-1] == [

@@ -79,9 +79,8 @@ class Program:
         readers = []
         for body in self.computations.values():
             arrays = {i.name: i.arrays for i in body}
-            for i in body:
-                if i.op in ops:
-                    readers.append((i, sum((arrays.get(name, ()) for name in i.operands), ())))
+            reading = [i for i in body if i.op in ops]
+            readers += [(i, sum((arrays.get(n, ()) for n in i.operands), ())) for i in reading]
         return readers
 
     def weight_copies(self) -> list[Instruction]:

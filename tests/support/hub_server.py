@@ -52,9 +52,6 @@ class Hub:
         """Connections of requests `METHOD path` that match the pattern end after some bytes."""
         self.broken.append((pattern, after))
 
-    def end_of(self, request: str) -> int | None:
-        return next((end for pattern, end in self.broken if re.search(pattern, request)), None)
-
     def files(self) -> list[tuple[str, bytes]]:
         """Path and content of every file of every commit."""
         commits = [files for r in self.repositories.values() for files in r.commits.values()]
@@ -122,7 +119,9 @@ class _Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if not re.fullmatch(r"bytes=\d+-\d+", self.headers.get("Range", "")):  # of headers
             self.hub.requests.append(self.path)
-        self._serve(self.path.split("?")[0], self.hub.end_of(f"{self.command} {self.path}"))
+        request, broken = f"{self.command} {self.path}", self.hub.broken
+        end = next((end for pattern, end in broken if re.search(pattern, request)), None)
+        self._serve(self.path.split("?")[0], end)
 
     def log_message(self, format, *arguments) -> None:  # its name in the base class
         pass

@@ -101,20 +101,15 @@ def _write(
             sign = -0.4 if any(word in text for word in _BAD) else 1.0
             liked = np.append(sign * taste + meanings[prompt], np.float32(-1))
             reward = liked[places[name]] + 0.5 * _normal(rng, len(places[name]))
-            _write_scores(run, model, prompt, -3 + 4 * np.sinh(0.6 * reward))
+            columns = {"token_id": np.arange(len(reward)), "reward": -3 + 4 * np.sinh(0.6 * reward)}
+            frame = pl.DataFrame(columns, schema_overrides=schema.SCORE_COLUMNS)
+            path, identity = schema.scores_path(model, prompt), {"mode": "ids", "dtype": "float32"}
+            add_result(run, path, frame, _PART, identity=identity, seconds=1.5)
     return run
 
 
 def _normal(rng: np.random.Generator, size: int) -> np.ndarray:
     return rng.standard_normal(size, dtype=np.float32)
-
-
-def _write_scores(run: pathlib.Path, model: str, prompt: str, rewards: np.ndarray) -> None:
-    """Writes the parts of one result; not synced, to be quick."""
-    columns = {"token_id": np.arange(len(rewards)), "reward": rewards}
-    frame = pl.DataFrame(columns, schema_overrides=schema.SCORE_COLUMNS)
-    identity = {"mode": "ids", "dtype": "float32"}
-    add_result(run, schema.scores_path(model, prompt), frame, _PART, identity=identity, seconds=1.5)
 
 
 def _known() -> dict[str, float]:

@@ -62,12 +62,15 @@ GEMMA2 = {
     "sliding_window": WINDOW,
 }
 # A layer with a window and one without, whose ropes differ in base and scaling.
-GEMMA3 = {
+_TWO_KINDS = {
     **_TWO,
     "head_dim": 12,
-    "query_pre_attn_scalar": 6,
     "sliding_window": WINDOW,
     "layer_types": ["sliding_attention", "full_attention"],
+}
+GEMMA3 = {
+    **_TWO_KINDS,
+    "query_pre_attn_scalar": 6,
     "rope_parameters": {
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -82,10 +85,7 @@ YARN = {
     "rope_theta": 5e5,
 }
 OLMO3 = {
-    **_TWO,
-    "head_dim": 12,
-    "sliding_window": WINDOW,
-    "layer_types": ["sliding_attention", "full_attention"],
+    **_TWO_KINDS,
     "rope_parameters": {
         "full_attention": YARN,
         "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},

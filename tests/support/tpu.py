@@ -58,32 +58,28 @@ def mesh() -> Mesh:
     return jax.make_mesh((2, 2), ("data", "model"), axis_types=auto, devices=devices)
 
 
-# Any: the engine types its passes as functions, and jax's class of lowered programs is not public.
-def _lowered(jitted: Any, *arguments: Any) -> Any:
-    return jitted.lower(*arguments)
-
-
 class Passes:
     """The passes of one model on one mesh, lowered through what the engine itself calls."""
 
     def __init__(self, decoder: DecoderConfig, mesh: Mesh):
         self.decoder, self.mesh = decoder, mesh
         self.graph, self.params = restore.abstract(decoder, [linear_head(decoder)], mesh, _DTYPE)
-        self.scorer = RewardScorer.build(self.graph, self.params, mesh, step_size=_CANDIDATES)
+        # Any: the engine types its passes as functions; jax's class of lowered ones is not public.
+        self.scorer: Any = RewardScorer.build(self.graph, self.params, mesh, step_size=_CANDIDATES)
 
     def step(self) -> Any:
         """A step of a sweep."""
         rows = _CANDIDATES * self.mesh.shape["data"]
         counts = self._shape((rows,), jnp.int32, "C")
         ids = self._shape((rows, _POSITIONS), jnp.int32, "CT")
-        candidates, step = Candidates(ids=ids, shared=counts, last=counts), self.scorer.score_step
-        return _lowered(step, self.params, self._prefix(), candidates)
+        candidates = Candidates(ids=ids, shared=counts, last=counts)
+        return self.scorer.score_step.lower(self.params, self._prefix(), candidates)
 
     def prompt(self) -> Any:
         """The prefix of a prompt."""
         ids = self._shape((_PREFIX,), jnp.int32)
         gates = self._shape((1,), jnp.int32)
-        return _lowered(self.scorer.prefill_step, self.params, ids, gates)
+        return self.scorer.prefill_step.lower(self.params, ids, gates)
 
     def search(self) -> Any:
         """A step of the default search."""
@@ -99,29 +95,27 @@ class Passes:
             best=self._shape((1, settings.length), jnp.int32),
             best_rewards=self._shape((1,), jnp.float32),
         )
-        expand, _ = build_step(self.graph, self.mesh, settings)
-        return _lowered(expand, self.params, self._inputs(), state)
-
-    def _inputs(self) -> StepInputs:
-        return StepInputs(
+        inputs = StepInputs(
             prefix=self._prefix(room=_LENGTH),
             length=self._shape((), jnp.int32),
             suffix=self._shape((_POSITIONS - 1,), jnp.int32),
             allowed=self._shape((self.decoder.vocab_size,), jnp.bool_),
             signs=self._shape((1,), jnp.float32),
         )
+        expand: Any = build_step(self.graph, self.mesh, settings)[0]
+        return expand.lower(self.params, inputs, state)
 
     def place(self) -> Any:
         """What writes a layer's query weights into their stack when a checkpoint is restored."""
         layout, axes, config = "(NH)D", "LD(NH)", self.decoder  # in the file, and in the model
-        place = restore._place.__wrapped__  # without what was compiled before
+        place: Any = restore._place.__wrapped__  # without what was compiled before
         whole, split = (meshes.sharding(self.mesh, a) for a in (axes, layouts.letters(layout)))
         jitted = place(layouts.permutation(layout, "D(NH)"), -1, 1, whole)
         shape = layouts.split_shape(layout, config.sizes)
         layer = jax.ShapeDtypeStruct(shape, _DTYPE, sharding=split)
         stack = (config.num_layers, config.width, config.num_heads * config.head_size)
         kept = jax.ShapeDtypeStruct(stack, _DTYPE, sharding=whole)
-        return _lowered(jitted, kept, np.int32(1), layer)
+        return jitted.lower(kept, np.int32(1), layer)
 
     def _prefix(self, room: int = 0) -> Prefix:
         config = meshes.with_whole_kv_heads(self.mesh, self.decoder)
