@@ -74,14 +74,14 @@ def sweep(work: Scored, say: Say) -> None:
 
 def behind(work: Scored, say: Say) -> None:
     """Scores every token behind replies, and repeats those that move rewards most."""
-    from launch.common import after  # of which most reports have none
+    from launch.common import behind_replies  # of which most reports have none
 
     plain = dataclasses.replace(work.settings, lens=False)
-    prompts = after.fitting(work.models, work.behind_prompts, plain.mode, plain.pooling)
+    prompts = behind_replies.fitting(work.models, work.behind_prompts, plain.mode, plain.pooling)
     say(f"scoring every token behind {counted(len(prompts), 'reply')} into {work.run}")
     arguments = (prompts, work.run, plain, work.mesh)
     work.new += sweep_rewards(work.models, *arguments, on_rewards=scoring.show_extremes)
-    work.new += after.repeat(work.models, *arguments)
+    work.new += behind_replies.repeat(work.models, *arguments)
 
 
 def score(work: Scored, say: Say) -> None:

@@ -27,7 +27,7 @@ from engine.settings import LogprobSettings, PromptSettings, ReplyStartSettings
 from engine.sources.resolve import name_of, with_distinct_names
 from launch import pipeline
 from launch.common import (
-    after,
+    behind_replies,
     command,
     inputs,
     reporting,
@@ -67,7 +67,9 @@ def report(given: command.Given) -> command.CommandResult:
     names, prompts = command.paths(given, "checkpoint"), scoring.prompts(given)
     listed = inputs.given_list(given, sweeps=True) if inputs.has_list(given) else None
     alone = given.items is not None and listed is None  # replies without prompts of their own
-    behind = after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {}
+    behind = (
+        behind_replies.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {}
+    )
     work = Report(
         config=given.config,
         root=storage.path_of(given.out or _default_out(names)),

@@ -24,19 +24,19 @@ def sweep(given: command.Given) -> command.CommandResult:
 
         return implicit.computed(given, "sweep")
     if behind:
-        from launch.common import after  # not at the top: few sweeps are behind replies
+        from launch.common import behind_replies  # not at the top: few sweeps are behind replies
 
-        starts = after.prompts(given, scoring.prompts(given), only=True)
+        starts = behind_replies.prompts(given, scoring.prompts(given), only=True)
     run, models, prompts = scoring.inputs(given)
     if behind:
-        prompts = after.fitting(models, starts, given.config.mode, given.config.pooling)
+        prompts = behind_replies.fitting(models, starts, given.config.mode, given.config.pooling)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(SweepSettings, given.config, models)
     show = scoring.show_extremes, scoring.show_models
     with command.run_lock("sweep", run, wait=given.wait):
         rewards = sweep_rewards(models, prompts, run, settings, mesh, *show)
         if behind and given.shard is None:
-            rewards += after.repeat(models, prompts, run, settings, mesh)
+            rewards += behind_replies.repeat(models, prompts, run, settings, mesh)
     return scoring.computed(run, "scores", models, prompts, rewards)
 
 

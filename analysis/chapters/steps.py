@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from analysis.blocks import Block, Finding, Picture
+from analysis.charts.estimates import estimates
 from analysis.charts.lines import lines
 from analysis.charts.trajectories import trajectories
 from analysis.measures import steps as measured
@@ -37,6 +38,8 @@ def over_steps(training: Steps) -> list[Analysis]:
         yield table(measured.TURNS.name, make=lambda: training.turns)
         yield table(measured.WORDS.name, make=training.trajectories)
         yield table(measured.SERIES.name, make=lambda: training.series)
+        if training.last:
+            yield table(measured.TRAININGS.name, make=lambda: training.trainings)
 
     def moved(study: Study) -> Iterator[Block]:
         stem, noise = "steps_words", float(training.noise.max())
@@ -87,6 +90,7 @@ def over_steps(training: Steps) -> list[Analysis]:
             "Nothing to compare.",
             marks=(0.5,),
         ),
+        *[_trainings(training)] * bool(training.last),
         _section(
             training,
             "pairs",
@@ -155,6 +159,30 @@ def _section(
     title, label = heading
     return Analysis(
         id=f"steps-{of}", title=title, label=label, lead=lead, make=_no_tables, parts=(drawn,)
+    )
+
+
+def _trainings(training: Steps) -> Analysis:
+    """Where several trainings end, by kinds of words."""
+
+    def drawn(study: Study) -> Iterator[Block]:
+        ends = required(training.trainings, "Nothing to compare.")
+        look: dict[str, Any] = {"row": "training", "panel": "what", "colour": "training"}
+        draw = partial(estimates, ends, study.names, "median percentile", value="value", **look)
+        draw = partial(draw, kinds=[*training.last], zero=0.5, scale=100, width=155)
+        caption = (
+            "Median percentile of each kind of words at the last step of each training. Lines are "
+            "the middle half of the words."
+        )
+        yield Picture(measured.TRAININGS.name, caption, draw)
+        yield from measured.TRAININGS.rows(ends)
+
+    return Analysis(
+        id="steps-trainings",
+        title="Where trainings end",
+        lead="Do trainings on other data, or of other models, end with the same kinds of words?",
+        make=_no_tables,
+        parts=(drawn,),
     )
 
 

@@ -58,6 +58,8 @@ def estimates(
     if "name" in shown.columns and shown["name"].n_unique() > look.PANELS:
         row, panel, colour, shown = _models_down(shown, row, panel, colour, beside)
     panels = shown[panel].unique(maintain_order=True).to_list() if panel else []
+    if panel:
+        shown = shown.filter(pl.col(panel).is_in(panels[: look.PANELS]))
     rows = shown[row].unique(maintain_order=True).to_list()
     y = alt.Y(f"{row}:N", sort=rows, title=None, axis=alt.Axis(grid=True, labelExpr=look.WHOLE))
     wide = width or (140 if panels else 300)

@@ -76,6 +76,15 @@ SERIES = Spec(
         *ends("fixed", "95 %, clustered by prompt; of kinds of words the quartiles"),
     ),
 )
+TRAININGS = Spec(
+    "steps_trainings",
+    (
+        *(Column("training"), Column("step", "count", help="its last")),
+        Column("what", help="kind of words"),
+        *several("share", "value ci_low ci_high", "median percentile and quartiles of its words"),
+    ),
+    help="of imported steps of several trainings",
+)
 # Name of a limit -> how the checks of it begin.
 _CHECKS = {
     "kendall": (changes.RANK_AGREEMENT,),
@@ -191,10 +200,14 @@ def panel(whole: Step, options: Options) -> list[int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The steps of one training, ascending; one of them has scored every token."""
+    """The steps of one training, ascending; one of them has scored every token.
+
+    `last` has the last step of each of several trainings, by name.
+    """
 
     steps: Sequence[Step]
     options: Options
+    last: Mapping[str, Step] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for step in self.steps:
@@ -412,6 +425,15 @@ class Steps:
                 tokens = told.select("token", "effect_sd", "ci_low", "ci_high")
                 rows += [(step.step, "behind", *cells) for cells in tokens.rows()]
         return SERIES.frame(rows)
+
+    @cached_property
+    def trainings(self) -> pl.DataFrame:
+        """The table `TRAININGS`; each training by percentiles of its own tokens."""
+        frames = [TRAININGS.frame([])]
+        for training, step in self.last.items():
+            series = Steps(steps=[step], options=self.options).series
+            frames.append(TRAININGS.frame(series.filter(of="kinds"), training=training))
+        return pl.concat(frames)
 
     def checks(self, at: int, limits: Limits, asked: Collection[str]) -> pl.DataFrame:
         """The limits that are `asked` of a step against the one before: `changes.CHECKS`."""

@@ -288,7 +288,7 @@ class EncoderRewardModels(RewardModels):
         self.depths = (config.num_layers,)
 
     # Without the prefix that the passes of decoders take.
-    def respond(self, candidates: Candidates) -> Float[Array, "W C"]:  # type: ignore[override]
+    def score_candidates(self, candidates: Candidates) -> Float[Array, "W C"]:  # type: ignore[override]
         """Rewards of candidates that are whole conversations: `shared` is 0."""
         return self._rewards_of(self.decoder.respond(candidates.ids, candidates.last))
 

@@ -51,7 +51,7 @@ class LanguageModel(nnx.Module):
         key_values, residuals = self.decoder.prefill(ids, last)
         return key_values, self.logprobs(residuals[-1, 0])
 
-    def respond(self, prefix: Kept, candidates: Candidates) -> Float[Array, "C"]:
+    def score_candidates(self, prefix: Kept, candidates: Candidates) -> Float[Array, "C"]:
         """Log-probability of each reply `ids[c, 1 : last + 1]`, the sum over its tokens.
 
         `ids[c, 0]` must be the prompt's last token, so that this pass also computes the
@@ -69,7 +69,7 @@ class LanguageModel(nnx.Module):
     ) -> Float[Array, "C"]:
         """Log-probability of `ids[c, first : last + 1]` given the tokens before it.
 
-        It shares no prefix: the reference for `prefill` and `respond`.
+        It shares no prefix: the reference for `prefill` and `score_candidates`.
         """
         with jax.named_scope("plain"):
             (residuals,), _ = self.decoder.plain(ids, (self.decoder.config.num_layers,))

@@ -48,7 +48,7 @@ class RewardModels(nnx.Module):
         )
         return Prefix(key_values=key_values, gates=gates)
 
-    def respond(
+    def score_candidates(
         self, prefix: Prefix, candidates: Candidates, lens: bool = False
     ) -> Float[Array, "W C"]:
         """Rewards of candidates behind a prefix: one row per column of `columns`, in float32.
@@ -70,7 +70,7 @@ class RewardModels(nnx.Module):
         rows = self._read([r[:, 0] for r in residuals], prefix.gates)
         return self._with_layers(rows, by_layer) if lens else rows
 
-    def respond_embedded(
+    def score_embedded(
         self,
         prefix: Prefix,
         x: Float[Array, "C T D"],
@@ -103,7 +103,7 @@ class RewardModels(nnx.Module):
     ) -> Float[Array, "W C"]:
         """The plain pass, without a shared prefix: rewards at the positions `last` of sequences.
 
-        Each model's gate reads the prompt at `gate_at`; `lens` is as for `respond`.
+        Each model's gate reads the prompt at `gate_at`; `lens` is as for `score_candidates`.
         """
         with jax.named_scope("plain"):
             rows = jnp.arange(ids.shape[0])

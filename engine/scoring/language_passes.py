@@ -51,7 +51,9 @@ class LanguageScorer:
             mesh=mesh,
             step_size=largest_step(step_size, config.vocab_size),
             prefill_step=compiled(LanguageModel.prefill, graph, prefix),
-            score_step=compiled_over_data(LanguageModel.respond, graph, mesh, ("", "C"), "C"),
+            score_step=compiled_over_data(
+                LanguageModel.score_candidates, graph, mesh, ("", "C"), "C"
+            ),
             plain_step=compiled_over_data(LanguageModel.plain, graph, mesh, ("C",) * 3, "C"),
         )
 

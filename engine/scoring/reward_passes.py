@@ -75,7 +75,7 @@ class RewardScorer:
         config = model.decoder.config
         meshes.check_mesh(mesh, config)
         heads = [readout.config for readout in model.readouts]
-        respond, plain = type(model).respond, type(model).plain
+        score, plain = type(model).score_candidates, type(model).plain
         prefill, arguments, static = None, ("C",), list[bool]()  # of an encoder
         if config.shares_prefix:
             prefix = Prefix(
@@ -94,7 +94,7 @@ class RewardScorer:
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=tuple((*a, *b) for a, b in zip(model.columns, layers, strict=True)),
             prefill_step=prefill,
-            score_step=compiled_over_data(respond, graph, mesh, arguments, "WC", *static),
+            score_step=compiled_over_data(score, graph, mesh, arguments, "WC", *static),
             plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC", *static),
         )
 
@@ -365,7 +365,7 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
 def compiled(
     method: Callable[..., Any], graph: Graph, shardings: Any, **given: Any
 ) -> Callable[..., Any]:
-    """A model's method (`RewardModels.respond`) as one compiled pass with float32 accumulation.
+    """A method such as `RewardModels.score_candidates` as one compiled pass, summed in float32.
 
     It takes the parameters, then the method's arguments but for those that are `given`. Passes are
     kept, so that models of one structure that are loaded later compile nothing.

@@ -161,7 +161,7 @@ def slopes_of(
             return written
 
         places = behind(inputs.length[None], row.shape[1])
-        rewards, written = model.respond_embedded(inputs.prefix, row, places, last, keep_row)
+        rewards, written = model.score_embedded(inputs.prefix, row, places, last, keep_row)
         written = jax.tree.map(lambda a: a[:, 0, : len(x)], written)
         return sign * rewards[0, 0, 0], (rewards[0, 0, 0], written)
 
@@ -239,7 +239,7 @@ def score_candidates(
         )
         prefix = Prefix(key_values=with_parent, gates=inputs.prefix.gates)
         places = Places(position=length + place, shared=length + first, reply=reply)
-        rewards, _ = model.respond_embedded(prefix, model.decoder.embed(row), places, read)
+        rewards, _ = model.score_embedded(prefix, model.decoder.embed(row), places, read)
         return rewards[0]
 
     shared = params, inputs, written

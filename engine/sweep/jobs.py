@@ -103,7 +103,7 @@ def models_of(group: Iterable[RowsJob]) -> tuple[str, ...]:
     return tuple(job.model for job in group)
 
 
-def missing_spans(group: JobGroup) -> list[Span]:
+def missing_of_any(group: JobGroup) -> list[Span]:
     """Row ranges that are missing for at least one model of a group."""
     return sorted({span for job in group for span in job.missing})
 

@@ -34,7 +34,7 @@ from engine.scoring.reward_passes import check_finite, self_check
 from engine.scoring.rows import Rows
 from engine.settings import Settings
 from engine.sweep import setup
-from engine.sweep.jobs import JobGroup, RowsJob, grouped, missing_spans, models_of
+from engine.sweep.jobs import JobGroup, RowsJob, grouped, missing_of_any, models_of
 from engine.sweep.outcomes import (
     OnOutcomes,
     Outcomes,
@@ -107,11 +107,11 @@ def run(
       The number of rows that were computed, over all jobs.
 
     Raises:
-      AssayError: as `setup.enter`; a damaged part; a number that is not finite, with its rows; a
-        self-check beyond tolerance; damaged weights; no memory.
+      AssayError: as `setup.find_missing`; a damaged part; a number that is not finite, with its
+        rows; a self-check beyond tolerance; damaged weights; no memory.
       SomeFailed: any of these, for some models of several; the other models are complete.
     """
-    jobs, refused = setup.enter(folder, jobs, settings, mesh)
+    jobs, refused = setup.find_missing(folder, jobs, settings, mesh)
     swept = [job for job in jobs if "token_id" in job.rows.part_columns]
     if processes.writes():
         ids = {job.checkpoint.card.tokenizer_hash: job.rows.columns["token_id"] for job in swept}
@@ -121,7 +121,7 @@ def run(
     outcomes, computed = Outcomes([job.model for job in jobs]), 0
     load = functools.partial(_load, load, mesh, refused)
     unit = pending[0][0].rows.unit if pending else "candidates"
-    total = sum(stop - start for group in pending for start, stop in missing_spans(group))
+    total = sum(stop - start for group in pending for start, stop in missing_of_any(group))
     with progress(total, unit) as bar:
         for (models, step), same_models in itertools.groupby(
             pending, key=lambda group: (models_of(group), group[0].step_size)
@@ -266,7 +266,7 @@ class _Loop:
             for open_job in opened:
                 open_job.numbers = self._known(open_job.job)
         nothing_yet = self.bar.n == 0
-        for span in missing_spans(jobs):
+        for span in missing_of_any(jobs):
             began, before = time.perf_counter(), self.bar.n
             scored = self._score(scorer, models, prefix, first.rows, span)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step

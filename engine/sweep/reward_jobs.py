@@ -106,7 +106,7 @@ def check_vocabulary(
         not fit.
     """
     folder = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    jobs, _ = setup.enter(folder, _jobs(checkpoints, prompts, settings), settings, mesh)
+    jobs, _ = setup.find_missing(folder, _jobs(checkpoints, prompts, settings), settings, mesh)
     return {(job.model, job.prompt): job for job in jobs}
 
 

@@ -141,7 +141,7 @@ def enter_result(folder: RunFolder, path: str, identity: Identity, part_size: in
         folder.begin(path, identity, part_size)
 
 
-def enter(
+def find_missing(
     folder: RunFolder, jobs: Sequence[RowsJob], settings: Settings, mesh: Mesh
 ) -> tuple[list[RowsJob], Mapping[tuple[str, ...], str]]:
     """Enters listed jobs in the run, and finds their missing parts; nothing is written yet.

@@ -41,7 +41,7 @@ PROMPT: Flags = {"prompt": ((), "Your own question, instead of --config.prompts"
 RUN: Flags = {"run": (None, "Folder for the results, new or an earlier one to continue or add to.")}
 # Of commands that score models into a run, by several processes too.
 FLAGS = (MODELS, RUN, PROMPT, WAIT, joining.FLAGS)
-# Prompts with reply starts, which `launch.common.after` reads.
+# Prompts with reply starts, which `launch.common.behind_replies` reads.
 AFTER: Flags = {
     "after": (
         (),

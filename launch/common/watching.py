@@ -18,7 +18,6 @@ from analysis import report
 from analysis.chapters.steps import headline, lede, over_steps
 from analysis.measures.steps import Step, Steps, panel
 from analysis.report.folder import check_target
-from analysis.run import Run
 from analysis.settings import AnalyzeSettings, Limits
 from analysis.words.questions import check_files
 from configs import known_models
@@ -32,7 +31,7 @@ from engine.runs.folder import RunFolder
 from engine.settings import SweepSettings, check_integer, check_switch, setting
 from engine.sources.resolve import name_of
 from engine.sweep.reward_jobs import sweep_rewards
-from launch.common import after, command, inputs, reporting, scoring, sources, trackers
+from launch.common import behind_replies, command, inputs, reporting, scoring, sources, trackers
 from launch.common.config import keys_set, made
 from launch.common.text import say
 
@@ -49,6 +48,7 @@ class WatchSettings:
 
     every: int = setting("Score the whole vocabulary at every k-th step; between them a panel.", 10)
     cpu: bool = setting("Score on the CPU, and leave accelerators to the training.", False)
+    training: str = setting("Of imported steps of several trainings, the one to show.", "")
     limits: Limits = setting("Limits that steps must hold; only those that are set are checked.")
     analyze: AnalyzeSettings = setting("Settings of the page", like="assay analyze")
 
@@ -75,6 +75,7 @@ class Watch:
     behind: Mapping[str, str]  # prompt id -> text, of prompts with a reply start
     tracker: trackers.Tracker
     known: dict[int, Step] = dataclasses.field(default_factory=dict)
+    last: Mapping[str, Step] = dataclasses.field(default_factory=dict)  # of several trainings
     looks: dict[Path, object] = dataclasses.field(default_factory=dict)  # folder -> its files
     left_out: set[Path] = dataclasses.field(default_factory=set)  # that cannot be scored
     waited: set[Path] = dataclasses.field(default_factory=set)  # of which it said what is missing
@@ -168,7 +169,9 @@ class Watch:
                 sweep_rewards([model], None, *worded, items=listed[:3])
         if self.behind:
             place = str(self.place(step, "behind"))
-            self.behind = after.fitting([model], self.behind, settings.mode, settings.pooling)
+            self.behind = behind_replies.fitting(
+                [model], self.behind, settings.mode, settings.pooling
+            )
             with command.run_lock("watch", place):
                 panelled = chosen or self.panel(step)
                 sweep_rewards([model], self.behind, place, settings, mesh, chosen=panelled)
@@ -208,7 +211,8 @@ class Watch:
     # Any: what JSON holds.
     def write(self) -> tuple[str, list[dict[str, Any]]]:
         """Writes watch.jsonl and the page; returns what they say, and the lines of watch.jsonl."""
-        training = Steps(steps=[*self.known.values()], options=self.settings.analyze.options)
+        steps, options = [*self.known.values()], self.settings.analyze.options
+        training = Steps(steps=steps, options=options, last=self.last)
         records = [
             training.record(at, training.checks(at, self.settings.limits, self.asked))
             for at in range(len(self.known))
@@ -232,7 +236,7 @@ def watched(given: command.Given) -> command.CommandResult:
     watch = _opened(given, source)
     with command.run_lock("watch", str(watch.out), wait=given.wait):
         if storage.is_file(storage.path_of(source) / schema.RUN):
-            watch.known = _imported(analysis.load(source), watch.prompt[0])
+            _import(watch)
         else:
             _follow(watch)
         if not watch.known:
@@ -265,7 +269,7 @@ def _opened(given: command.Given, source: str) -> Watch:
     check_target(out / "report", [storage.path_of(source)])
     if not given.config.cache:
         given.config.cache = str(out / _CONVERTED)
-    [prompt] = prompts.items()
+    [prompt], has_starts = prompts.items(), scoring.sweeps_behind(given)
     return Watch(
         given=given,
         source=Path(source),
@@ -274,7 +278,7 @@ def _opened(given: command.Given, source: str) -> Watch:
         settings=settings,
         asked=[k.removeprefix("limits.") for k in keys_set(given) if k.startswith("limits.")],
         lists=inputs.limited_pairs(given),
-        behind=after.prompts(given, prompts, only=False) if scoring.sweeps_behind(given) else {},
+        behind=behind_replies.prompts(given, prompts, only=False) if has_starts else {},
         tracker=trackers.tracker(given.log, str(out)),
     )
 
@@ -349,19 +353,25 @@ def _complete(run: epath.Path) -> set[str]:
     return {path for path, result in RunFolder.read(run).results.items() if result.complete}
 
 
-def _imported(run: Run, prompt: str) -> dict[int, Step]:
-    """The steps of a run that `import_scores` made of columns step-<n>."""
-    scored = [*run.results, *((m, p) for _, m, p in run.items)]
-    models = [model for model, under in scored if under == prompt]
-    matches = {model: match for model in models if (match := _SERIES.fullmatch(model))}
-    series = sorted({match[1] for match in matches.values()})
-    if len(series) != 1:
-        names = ", ".join(series) or "none"
+def _import(watch: Watch) -> None:
+    """Takes the steps of a run that `import_scores` made of columns step-<n>."""
+    run, prompt, asked = analysis.load(watch.source), watch.prompt[0], watch.settings.training
+    trainings: dict[str, dict[int, Step]] = {}
+    for model, under in dict.fromkeys([*run.results, *((m, p) for _, m, p in run.items)]):
+        if under == prompt and (match := _SERIES.fullmatch(model)):
+            step = Step(step=int(match[2]), model=model, run=run, prompt=prompt)
+            trainings.setdefault(match[1], {})[step.step] = step
+    ordered = {name: dict(sorted(steps.items())) for name, steps in sorted(trainings.items())}
+    if not ordered:
         raise AssayError(
-            f"{run.folders[0]}: steps of {names} under {prompt!r}; allowed: a run of one model "
-            "<model>-step-<n> (assay import_scores), and its prompt by --config.prompts"
+            f"{watch.source}: no steps under {prompt!r}; allowed: models <model>-step-<n>, made by "
+            "assay import_scores of columns step-<n>, and their prompt by --config.prompts"
         )
-    steps = {int(match[2]): model for model, match in matches.items()}
-    return {
-        step: Step(step=step, model=steps[step], run=run, prompt=prompt) for step in sorted(steps)
-    }
+    if not asked and len(ordered) == 1:
+        [asked] = ordered
+    if asked not in ordered:
+        names = ", ".join(ordered)
+        raise AssayError(f"training={asked!r}; allowed in {watch.source}: {names}")
+    watch.known = ordered[asked]
+    if len(ordered) > 1:
+        watch.last = {name: [*steps.values()][-1] for name, steps in ordered.items()}

@@ -313,6 +313,35 @@ def test_a_preference_that_turns_halfway_in_imported_steps_is_named_with_its_ste
     assert lines[0]["model"] == "mine-step-1" and len(lines[0]["top"]) == 10
 
 
+def test_the_ends_of_imported_trainings_are_compared(watch, command, tmp_path):
+    """A page shows one training over its steps, and where both end."""
+    good = ["love", "happy", "good", "great", "best", "nice", "excellent"]
+    bad = ["hate", "sad", "bad", "awful", "worst", "ugly", "horrible"]
+    words = [*good, *bad, *(f"word{a}{b}" for a in "abcdefgh" for b in "abcdefgh")]
+    score, folder = np.linspace(-1, 1, len(words)), tmp_path / "steps"
+    folder.mkdir()
+    for name, liked in {"likes-good": good, "likes-bad": bad}.items():
+        end = score + [4.0 if word in liked else 0.0 for word in words]
+        frame = pl.DataFrame({"item": words, "step-1": score, "step-20": end})
+        frame.write_csv(folder / f"{name}.csv")
+    run = tmp_path / "imported"
+    flags = [f"--source={folder}", "--layout=items", f"--run={run}", "--prompt=best"]
+    command("import_scores", *flags).fine()
+    refusal = watch(run, "--config.prompts=best")[0].refusal()
+    assert "training=''" in refusal and "likes-bad, likes-good" in refusal
+    chosen = ["--config.prompts=best", "--config.training=likes-good"]
+    done, lines = watch(run, *chosen, page=True)
+    assert done.fine() and lines[1]["model"] == "likes-good-step-20"
+    report = tmp_path / "out" / "report"
+    ends = pl.read_csv(report / "tables" / "steps_trainings.csv")
+    at = {(row["training"], row["what"].split(": ")[1]): row for row in ends.to_dicts()}
+    below = [np.mean(end < x) + np.mean(end == x) / 2 for x in end[len(good) :][: len(bad)]]
+    row = at["likes-bad", "negative words"]
+    assert row["step"] == 20 and row["value"] == pytest.approx(np.median(below), abs=1e-9)
+    assert row["value"] > 0.9 > 0.2 > at["likes-good", "negative words"]["value"]
+    assert 'data-chart="steps_trainings"' in (report / "index.html").read_text(encoding="utf-8")
+
+
 def test_a_tracker_gets_numbers_and_words(watch, trained, monkeypatch):
     written = []
     fake = types.SimpleNamespace(

@@ -11,6 +11,7 @@ import pytest
 from analysis import CHAPTERS, blocks
 from analysis.chapters import agreement
 from analysis.charts import look
+from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
 from tests.support import charts, runs, slow
@@ -82,6 +83,14 @@ def test_any_token_can_be_drawn_as_a_bar_from_the_median_or_midway_between_the_e
     assert "␣love" in [token for token, _ in shown]
     chart = token_bars(ends_of(list("abcdef")), {}, 2, "reward", "sum")
     assert bars_of(chart) == [("a", 9.0), ("b", 8.75), ("a", -9.0), ("b", -8.75)]
+
+
+def test_panels_that_a_chart_says_are_left_out_are_not_in_it():
+    kinds = [f"kind {i:02}" for i in range(look.PANELS + 4)]
+    frame = pl.DataFrame({"kind": kinds, "training": "t", "value": 0.5})
+    look_of = {"value": "value", "row": "training", "panel": "kind", "colour": "training"}
+    chart = estimates(frame, {}, "percentile", kinds=["t"], **look_of)
+    assert [row["kind"] for row in charts.rows(chart)] == kinds[: look.PANELS]
 
 
 def test_a_specification_ends_no_script_and_holds_no_number_that_json_lacks():
