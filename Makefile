@@ -38,7 +38,7 @@ test-all: $(VENV)/.dev $(VENV)/.package ## run all tests, the slow proofs too
 
 # `DEVICE=cpu make test-device` runs it without an accelerator.
 test-device: $(VENV)/.dev $(VENV)/.package ## run the parity tests on the accelerator
-	@$(PY) -m tests.support.device $(or $(DEVICE),accelerator)
+	@PARITY_DEVICE=$(or $(DEVICE),accelerator) COMPILE=as-users $(PY) -m pytest tests/parity
 
 check: $(VENV)/.dev ## formatting, lint, types
 	$(PY) -m ruff format --check .

@@ -63,7 +63,6 @@ CONFIGS = {
     "after": dataclasses.replace(DECODER, **AFTER),
     "neox": dataclasses.replace(DECODER, **GPT, parallel=True),
 }
-WORK = tpu.Work(candidates=128, positions=2, length=2, searched=8)
 AXIS = 2  # devices along `model`
 PASSES = ("step", "prompt", "search")
 FORMS = tuple(f"{form}-step" for form in CONFIGS)
@@ -123,11 +122,11 @@ def planted() -> Iterator[None]:
 
 def compile_all(folder: Path, names: list[str]) -> None:
     """Writes the programs."""
-    mesh = tpu.mesh_of("v6e:2x2", AXIS)
+    mesh = tpu.mesh()
     for name in names:
         with planted() if name.startswith("planted") else contextlib.nullcontext():
             config = CONFIGS.get(name.partition("-")[0], DECODER)
-            lowered = getattr(tpu.Passes(config, mesh, WORK), name.rpartition("-")[2])()
+            lowered = getattr(tpu.Passes(config, mesh), name.rpartition("-")[2])()
         (folder / f"{name}.hlo").write_text(lowered.compile().as_text())
 
 

@@ -38,12 +38,8 @@ def first(root, arguments):
     return root
 
 
-def results(root):
-    return Run(root / "run").results()
-
-
 def test_the_words_are_scored_have_log_probabilities_and_are_in_the_report(first):
-    found = {path: result.parts for path, result in results(first).items()}
+    found = {path: result.parts for path, result in Run(first / "run").results().items()}
     assert set(found) == {
         f"items/words/model={SLUG}/prompt={PROMPT}",
         f"item_logprobs/words/model={LANGUAGE_MODEL.slug}/prompt={PROMPT}.chat",

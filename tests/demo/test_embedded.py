@@ -10,12 +10,10 @@ from configs import prompts
 from demo import build
 from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL, PROMPTS, SMALL
 from engine import api
-from engine.convert.conversion import convert_model
-from engine.convert.hub import fetch
 from engine.scoring.batches import token_candidates
 from engine.scoring.rows import ContinuationRows
 from engine.sweep.logprob_jobs import cue_of
-from engine.text.chat_template import TemplatePolicy
+from tests.support import folders
 
 SLUG = "smollm2-135m-d12-imdb-linear"  # the shallowest, so that torch's whole passes are affordable
 PROMPT = "What, in one word, is the greatest thing ever?"
@@ -26,10 +24,8 @@ TOKENS = 128
 def built(spec, tmp_path_factory):
     """The folder of a model, and what the engine loads of its conversion."""
     [folder] = build.build(tmp_path_factory.mktemp("hf"), [spec])
-    policy = TemplatePolicy(bos="template", date=None)
-    destination = tmp_path_factory.mktemp("checkpoints") / spec.slug
-    convert_model(fetch(str(folder), None), destination, slug=spec.slug, policy=policy)
-    return folder, api.load(destination, dtype="float32")
+    converted = folders.convert(folder, tmp_path_factory.mktemp("checkpoints") / spec.slug)
+    return folder, api.load(converted.path, dtype="float32")
 
 
 @pytest.fixture(scope="module")

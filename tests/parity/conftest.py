@@ -1,5 +1,33 @@
+"""Torch in one thread, and the line of `make test-device` that says what is tested."""
+
+import os
+
+import jax
 import pytest
 import torch
+
+from tests.support.tolerances import TOLERANCES
+
+
+def pytest_report_header() -> str:
+    """Which device is tested, and how far rewards may be from torch's, which runs on the CPU."""
+    wanted = os.environ.get("PARITY_DEVICE")
+    if wanted is None:
+        return ""
+    if wanted == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    device = jax.devices()[0]
+    if wanted != "cpu" and device.platform == "cpu":
+        pytest.exit(
+            "parity tests: no accelerator, JAX sees only the CPU (docs/accelerators.md: which "
+            "package it needs); DEVICE=cpu runs them there",
+            returncode=1,
+        )
+    allowed = ", ".join(f"{dtype} {tolerance:.1e}" for dtype, tolerance in TOLERANCES.items())
+    return (
+        f"parity tests on {device.device_kind} ({device.platform}), jax {jax.__version__}; rewards "
+        f"may differ from torch's by, in standard deviations: {allowed}"
+    )
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from engine.convert import adapter as merging
 from tests.support import folders, parity, slow
 from tests.support.adapters import Adapter, write
+from tests.support.planted import instead
 
 CASES = {
     "rank 16 on a reward model": Adapter(rank=16, alpha=32, causal=False),
@@ -44,16 +44,11 @@ def test_rewards_of_a_merged_adapter_are_those_of_torch_unmerged(tmp_path, name)
     check(CASES[name], tmp_path)
 
 
-def in_bfloat16(path) -> dict[str, torch.Tensor]:
-    """Rounds the tensors of a file; returns them."""
-    tensors = {name: tensor.bfloat16() for name, tensor in load_file(path).items()}
-    save_file(tensors, path, {"format": "pt"})
-    return tensors
-
-
 def test_sums_of_a_bfloat16_base_are_rounded_once(tmp_path):
     write(CASES["two modules"], tmp_path)
-    rounded = in_bfloat16(tmp_path / "base" / "model.safetensors")
+    base = tmp_path / "base" / "model.safetensors"
+    rounded = {name: tensor.bfloat16() for name, tensor in load_file(base).items()}
+    save_file(rounded, base, {"format": "pt"})
     files = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     checkpoint = folders.convert(tmp_path / "adapter", tmp_path / "checkpoint")
     assert checkpoint.card.dtype == "bfloat16"
@@ -66,44 +61,29 @@ def test_sums_of_a_bfloat16_base_are_rounded_once(tmp_path):
     np.testing.assert_allclose(actual, expected, rtol=2**-7)
 
 
-def forgotten_scale(patch):
-    patch.setattr(merging, "scale_of", lambda config, module: 1.0)
+def no_rslora(right, config, module):
+    return config["lora_alpha"] / merging.rank_of(config, module)
 
 
-def no_rslora(patch):
-    patch.setattr(
-        merging,
-        "scale_of",
-        lambda config, module: config["lora_alpha"] / merging.rank_of(config, module),
-    )
+def transposed(right, self, array, a, b, dtype):
+    square = array.shape[0] == array.shape[1]
+    return right(self, array, *((b.T, a.T) if square else (a, b)), dtype)
 
 
-def transposed(patch):
-    right = merging.Delta.merged
-
-    def merged(self, array, a, b, dtype):
-        square = array.shape[0] == array.shape[1]
-        return right(self, array, *((b.T, a.T) if square else (a, b)), dtype)
-
-    patch.setattr(merging.Delta, "merged", merged)
-
-
-def head_of_the_base(patch):
-    right = merging.MergedFiles.read
-
-    def read(self, key):
-        return self.base.read(key) if key == "score.weight" else right(self, key)
-
-    patch.setattr(merging.MergedFiles, "read", read)
+def head_of_the_base(right, self, key):
+    return self.base.read(key) if key == "score.weight" else right(self, key)
 
 
 # What is planted, and the adapter in which it shows.
 BUGS = {
-    "scale forgotten": (forgotten_scale, "two modules"),
-    "rslora ignored": (no_rslora, "rslora"),
-    "patterns ignored": (no_rslora, "patterns"),
-    "B A transposed": (transposed, "square matrices"),
-    "the base's head": (head_of_the_base, "rank 16 on a reward model"),
+    "scale forgotten": (instead(merging, "scale_of", lambda *_: 1.0), "two modules"),
+    "rslora ignored": (instead(merging, "scale_of", no_rslora), "rslora"),
+    "patterns ignored": (instead(merging, "scale_of", no_rslora), "patterns"),
+    "B A transposed": (instead(merging.Delta, "merged", transposed), "square matrices"),
+    "the base's head": (
+        instead(merging.MergedFiles, "read", head_of_the_base),
+        "rank 16 on a reward model",
+    ),
 }
 
 

@@ -23,7 +23,7 @@ from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models import decoder
 from engine.models import layer as layers
-from engine.models.config import DecoderConfig, Rope, inverse_frequencies
+from engine.models.config import Rope, inverse_frequencies
 from tests.support import folders, internlm2, parity, slow, tiny, torch_models
 from tests.support.tolerances import TOLERANCES
 
@@ -44,7 +44,7 @@ QUICK = [
 # Of every form the plain pass, which reads all of its tensors. Behind a prefix, of those for which
 # masks, positions or experts are computed in another way there.
 ELSEWHERE = ("gemma2, no soft-cap", "gemma3, images", "mistral, no window")
-ELSEWHERE += ("qwen3_5, images", "qwen3_5, two periods")
+ELSEWHERE += ("qwen3_5, images", "qwen3_5, two periods", "qwen3_moe, three layers")
 ALL = [(n, "plain pass") for n in (*torch_models.LLAMAS, *torch_models.FAMILIES)]
 ALL = [case for case in ALL if case[0] not in ELSEWHERE]
 ALL += [(n, "response pass") for n in ("gemma3", "gpt2", "smollm3", "qwen3_moe", "qwen3_5")]
@@ -66,9 +66,12 @@ def test_candidates_of_one_length_behind_the_whole_prefix_score_as_in_torch(pair
     parity.check_candidates(pair.model, pair.restored, parity.whole_candidates(length))
 
 
-def test_norms_over_all_heads_are_those_of_torch_on_devices_that_split_the_heads(pair_of):
-    pair = pair_of("olmo3")
-    split = parity.restore(pair.checkpoint, mesh=parity.make_mesh(1, 4))
+@pytest.mark.parametrize(("name", "shape"), [("olmo3", (1, 4)), ("qwen3_5", (2, 2))])
+def test_norms_over_all_heads_and_the_delta_rule_are_torchs_on_devices_that_split_the_heads(
+    pair_of, name, shape
+):
+    pair = pair_of(name)
+    split = parity.restore(pair.checkpoint, mesh=parity.make_mesh(*shape))
     parity.check_response(pair.model, split)
 
 
@@ -102,14 +105,6 @@ def test_predictions_of_further_tokens_are_left_out_by_name(pair_of, tmp_path):
     assert [line for line in notes if "2 tensors" in line]
 
 
-@dataclasses.dataclass(eq=False)
-class WithHead:
-    """A model in torch that has no head, and a head beside it."""
-
-    base_model: torch.nn.Module
-    score: torch.nn.Linear
-
-
 FORMS = [("qwen2_5_vl", "saved"), ("qwen2_5_vl", "published")]
 
 
@@ -127,8 +122,8 @@ def test_text_of_a_model_with_images_and_a_value_head_scores_as_in_torch(tmp_pat
         section = {"type": "mrope", "mrope_section": rope["mrope_section"]}
         text |= {"rope_theta": rope["rope_theta"], "rope_scaling": section}
         folders.edit_json(folder / "config.json", ["text_config"], **{**text, "model_type": name})
-    restored = parity.restore(folders.convert(folder, tmp_path / "checkpoint"))
-    parity.check_plain(WithHead(model.base_model, score), restored)
+    model.score = score
+    parity.check_plain(model, parity.restore(folders.convert(folder, tmp_path / "checkpoint")))
 
 
 @pytest.mark.parametrize("name", slow.all_but(["qwen3_moe"], ["mixtral", "qwen3_moe"]))
@@ -217,31 +212,15 @@ def test_rewards_are_those_of_the_class_of_transformers_that_reads_the_same_file
     parity.check_plain(model, parity.restore(folders.convert(folder, tmp_path / "checkpoint")))
 
 
-def embedding_of(width: int, dtype: str) -> decoder.Decoder:
-    """A decoder whose embedding is scaled by sqrt(width)."""
-    config = DecoderConfig(
-        vocab_size=3,
-        width=width,
-        ffn_width=1,
-        num_layers=1,
-        num_heads=1,
-        num_kv_heads=1,
-        head_size=2,
-        rms_eps=1e-6,
-        rope=Rope(theta=1e4),
-        max_positions=1,
-        embedding_scale=True,
-    )
-    return decoder.Decoder(config, jnp.dtype(dtype), platform="cpu")
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale(dtype):
+def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale(pair_of, dtype):
     width, rng = 4608, np.random.default_rng(0)
     embedded = torch.tensor(rng.normal(size=(3, width))).to(getattr(torch, dtype))
     scale = torch.tensor(width**0.5, dtype=embedded.dtype)  # as Gemma2Model normalises
     expected = (embedded * scale).float().numpy()
-    module = embedding_of(width, dtype)
+    gemma = pair_of("gemma2").checkpoint.card.decoder
+    config = dataclasses.replace(gemma, width=width, vocab_size=3)
+    module = decoder.Decoder(config, jnp.dtype(dtype), platform="cpu")
     module.embedding[...] = jnp.asarray(embedded.float().numpy(), dtype)
     actual = np.asarray(module.embed(jnp.arange(3)[None]))[0]
     np.testing.assert_array_equal(actual, expected)

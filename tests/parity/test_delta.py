@@ -1,17 +1,14 @@
-"""The gated delta rule of Qwen 3.5: passes, gradient, whole runs, behind prompts of any length."""
+"""The gated delta rule of Qwen 3.5: passes and whole runs, behind prompts of any length."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-from flax import nnx
 
 from engine.models import delta
-from engine.models.decoder import behind
 from engine.runs.schema import REPLY_START
 from engine.search.proposals import UNKNOWN
-from engine.types import Candidates, PromptIds
+from engine.types import Candidates
 from tests.support import parity, searches, slow, torch_models
 from tests.support.sweeps import ONE, Run
 
@@ -41,41 +38,9 @@ def test_rewards_behind_a_prompt_are_those_of_torch(pair_of, prompt):
     parity.assert_close(actual, expected, scale=expected.std())
 
 
-@pytest.fixture(scope="module")
-def slopes(pair_of):
-    """Slopes of the reward at the end of an embedded row [1, T, D] behind a prefix; one program."""
-    graph = pair_of(MODEL).restored.graph
-
-    @jax.jit
-    def slopes(params, prefix, x, prompt):
-        model, last = nnx.merge(graph, params), jnp.array([[x.shape[1] - 1]])
-        places = behind(prompt[None], x.shape[1])
-        return jax.grad(lambda x: model.score_embedded(prefix, x, places, last)[0].sum())(x)
-
-    return slopes
-
-
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_gradients_with_respect_to_embedded_rows_are_those_of_torch(pair_of, slopes, prompt):
-    pair, length = pair_of(MODEL), 4
-    ids = [int(i) for i in parity.random_ids(prompt + length, seed=prompt)]
-    embedding = pair.model.get_input_embeddings()
-    rows = embedding(torch.tensor([ids])).detach().requires_grad_()
-    hidden = pair.model.base_model(inputs_embeds=rows).last_hidden_state[0, -1]
-    pair.model.score(hidden)[0].backward()
-    expected = rows.grad[0, prompt:].numpy()
-
-    scorer, new = pair.restored.scorer, rows.detach()[:, prompt:].numpy()
-    asked = PromptIds(prompt="?", prefix=tuple(ids[:prompt]), suffix=())
-    prefix = scorer.prefill(asked, room=max(PROMPTS) - prompt)
-    with jax.default_matmul_precision("highest"):
-        found = slopes(scorer.params, prefix, new, np.int32(prompt))
-    parity.assert_close(found[0], expected, scale=np.abs(expected).max())
-
-
-def random_rule(positions: int, *, slowest: float, seed: int = 0) -> delta.Rule:
-    """Inputs of the rule whose decays are -20 to `slowest`, in equal numbers of each size."""
-    rng = np.random.default_rng(seed)
+def random_rule(positions: int) -> delta.Rule:
+    """Inputs of the rule whose decays are -20 to -1e-4, in equal numbers of each size."""
+    rng = np.random.default_rng(0)
 
     def unit(*shape):
         drawn = rng.standard_normal(shape)
@@ -86,7 +51,7 @@ def random_rule(positions: int, *, slowest: float, seed: int = 0) -> delta.Rule:
         q=unit(*shape, 8),
         k=np.repeat(unit(2, 1, 3, 8), positions, axis=1) + 0.1 * unit(*shape, 8),
         v=rng.standard_normal((*shape, 5)),
-        decay=-np.exp(rng.uniform(np.log(slowest), np.log(20), shape)),
+        decay=-np.exp(rng.uniform(np.log(1e-4), np.log(20), shape)),
         beta=rng.uniform(0, 1, shape),
     )
     return jax.tree.map(lambda array: jnp.asarray(array, jnp.float32), drawn)
@@ -95,15 +60,9 @@ def random_rule(positions: int, *, slowest: float, seed: int = 0) -> delta.Rule:
 @pytest.mark.parametrize("positions", [1, 63, 64, 65, 200])
 def test_chunks_are_what_steps_are(positions):
     """Also of keys that are nearly equal, where the triangular system is far from the identity."""
-    rule = random_rule(positions, slowest=1e-4)
+    rule = random_rule(positions)
     for found, expected in zip(delta.chunks(rule), delta.steps(rule), strict=True):
         parity.assert_close(found, expected, scale=np.std(expected))
-
-
-def test_devices_that_split_the_heads_give_the_rewards_of_one(pair_of):
-    pair = pair_of(MODEL)
-    split = parity.restore(pair.checkpoint, mesh=parity.make_mesh(2, 2))
-    parity.check_response(pair.model, split)
 
 
 @pytest.mark.slow

@@ -5,17 +5,19 @@ compared.
 """
 
 import dataclasses
+import functools
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from engine import api
 from engine.models import encoder
 from engine.models import layer as layers
-from engine.models.encoder_config import EncoderConfig
 from engine.scoring import batches
+from tests.parity.test_planted_bugs import changed, coded
 from tests.support import encoders, folders, parity, slow
 
 # Of words that prompts lack: behind 200 words, more of the same would hardly change a reward, and
@@ -37,14 +39,7 @@ def one_length():
 @pytest.fixture(scope="module")
 def encoder_of(tmp_path_factory):
     """Name -> a family's model, its checkpoint, and what the engine made of it."""
-    made: dict[str, parity.Pair] = {}
-
-    def of(name: str) -> parity.Pair:
-        if name not in made:
-            made[name] = converted(name, tmp_path_factory.mktemp("encoder"))
-        return made[name]
-
-    return of
+    return functools.cache(lambda name: converted(name, tmp_path_factory.mktemp("encoder")))
 
 
 def converted(name: str, folder, layers: int = 2, **options) -> parity.Pair:
@@ -52,13 +47,7 @@ def converted(name: str, folder, layers: int = 2, **options) -> parity.Pair:
     model = encoders.build(name, **{kind: layers})
     encoders.save(model, name, folder / "hf")
     checkpoint = folders.convert(folder / "hf", folder / "checkpoint", **options)
-    return parity.Pair(model.double(), checkpoint, restored(checkpoint))
-
-
-def restored(checkpoint) -> parity.Restored:
-    """As `parity.restore`; an encoder has no residual stream to compare."""
-    loaded = api.load(checkpoint, mesh=parity.make_mesh(), dtype="float32", step_size=64)
-    return parity.Restored(loaded._scorer.graph, loaded._scorer, lambda *_: [])
+    return parity.Pair(model.double(), checkpoint, parity.restore(checkpoint, step_size=64))
 
 
 def check_list(pair: parity.Pair, tokens: int = 60) -> None:
@@ -139,32 +128,14 @@ def test_a_template_makes_one_text_of_prompt_and_reply(tmp_path):
 
 
 @pytest.mark.parametrize(("buckets", "most"), [(256, 512), (8, 256), (32, 128)])
-def test_rows_of_relative_positions_are_those_of_torch(buckets, most):
-    config = dataclasses.replace(DEBERTA, relative_span=buckets, relative_most=most)
-    positions = np.zeros((1, 512, 1))
-    buckets_of = build_relative_position(_Sized(512), _Sized(512), buckets, most)[0].numpy()
+def test_rows_of_relative_positions_are_those_of_torch(encoder_of, buckets, most):
+    config = encoder_of("deberta-v3").checkpoint.card.decoder
+    config = dataclasses.replace(config, relative_span=buckets, relative_most=most)
+    sized = torch.zeros(1, 512, 1)  # of queries and of keys
+    buckets_of = build_relative_position(sized, sized, buckets, most)[0].numpy()
     apart = np.subtract.outer(np.arange(512), np.arange(512))
-    rows = encoder.relative_rows(config, positions.shape[1])[apart + 511]
+    rows = encoder.relative_rows(config, 512)[apart + 511]
     np.testing.assert_array_equal(rows, np.clip(buckets_of + buckets, 0, 2 * buckets - 1))
-
-
-class _Sized:
-    """What `build_relative_position` asks of queries and keys."""
-
-    device = "cpu"
-
-    def __init__(self, positions: int):
-        self.positions = positions
-
-    def size(self, axis: int) -> int:
-        return self.positions
-
-
-DEBERTA = EncoderConfig(
-    **{"vocab_size": 8, "width": 4, "embedding_width": 4, "ffn_width": 4, "num_layers": 1},
-    **{"num_heads": 1, "head_size": 4, "rms_eps": 0.1, "max_positions": 512},
-    **{"relative": ("c2p", "p2c"), "relative_span": 8, "relative_most": 512},
-)
 
 
 def configured(**changes):
@@ -173,88 +144,61 @@ def configured(**changes):
     def plant(patch, pair: parity.Pair) -> parity.Restored:
         card = pair.checkpoint.card
         other = dataclasses.replace(card, decoder=dataclasses.replace(card.decoder, **changes))
-        return restored(dataclasses.replace(pair.checkpoint, card=other))
+        return parity.restore(dataclasses.replace(pair.checkpoint, card=other), step_size=64)
 
     return plant
 
 
-def coded(change):
-    """The code with a bug, traced anew."""
-
-    def plant(patch, pair: parity.Pair) -> parity.Restored:
-        change(patch)
-        scorer = parity.traced_anew(pair.restored.graph, pair.restored.scorer)
-        return dataclasses.replace(pair.restored, scorer=scorer)
-
-    return plant
+def opposite(right, *about):
+    return right(*about)[::-1]
 
 
-def distances_the_other_way(patch):
-    right = encoder.relative_rows
-    patch.setattr(encoder, "relative_rows", lambda *about: right(*about)[::-1])
+def no_buckets(right, config, positions):
+    return right(dataclasses.replace(config, relative_most=0), positions)
 
 
-def no_buckets(patch):
-    right = encoder.relative_rows
-
-    def rows(config, positions):
-        return right(dataclasses.replace(config, relative_most=0), positions)
-
-    patch.setattr(encoder, "relative_rows", rows)
+def no_norm_of_positions(right, self, owner, x, name):
+    return x if name == "relative_norm" else right(self, owner, x, name)
 
 
-def no_norm_of_positions(patch):
-    right = encoder.Encoder._norm
-
-    def norm(self, owner, x, name):
-        return x if name == "relative_norm" else right(self, owner, x, name)
-
-    patch.setattr(encoder.Encoder, "_norm", norm)
+def second_position_read(right, self, owner, x, name):
+    return jnp.roll(right(self, owner, x, name), int(name == "embedding_norm"), axis=1)
 
 
-def padding_seen(patch):
-    right = encoder.Encoder._mask
-    patch.setattr(
-        encoder.Encoder, "_mask", lambda self, index, seen: right(self, index, seen | True)
-    )
+def first_norm(right, self, index, x, **about):
+    weight = self.stacks[0].attention_norm[...][0]
+    normed = layers.layer_norm(x, weight, jnp.zeros_like(weight), self.config.rms_eps)
+    return right(self, index, normed if index == 0 else x, **about)
 
 
-def second_position_read(patch):
-    right = encoder.Encoder._norm
-
-    def norm(self, owner, x, name):
-        return jnp.roll(right(self, owner, x, name), int(name == "embedding_norm"), axis=1)
-
-    patch.setattr(encoder.Encoder, "_norm", norm)
-
-
-def first_norm(patch):
-    right = encoder.Encoder._layer
-
-    def layer(self, index, x, **about):
-        weight = self.stacks[0].attention_norm[...][0]
-        normed = layers.layer_norm(x, weight, jnp.zeros_like(weight), self.config.rms_eps)
-        return right(self, index, normed if index == 0 else x, **about)
-
-    patch.setattr(encoder.Encoder, "_layer", layer)
+def no_mask(right, self, index, seen):
+    return right(self, index, seen | True)
 
 
 BUGS = [
-    ("deberta-v3", "distances the other way", coded(distances_the_other_way)),
-    ("deberta-v3", "no buckets", coded(no_buckets)),
+    ("deberta-v3", "distances the other way", changed(encoder, "relative_rows", opposite)),
+    ("deberta-v3", "no buckets", changed(encoder, "relative_rows", no_buckets)),
     ("deberta-v3", "no positions of queries", configured(relative=("c2p",))),
     ("deberta-v3", "no positions of keys", configured(relative=("p2c",))),
-    ("deberta-v3", "no norm of relative positions", coded(no_norm_of_positions)),
+    (
+        "deberta-v3",
+        "no norm of relative positions",
+        changed(encoder.Encoder, "_norm", no_norm_of_positions),
+    ),
     ("bert", "no token types", configured(separator=None)),
     ("bert", "another epsilon", configured(rms_eps=1e-12)),
     ("bert", "another pooler", configured(pooler="relu")),
     ("bert", "mean in place of the first", configured(pooling="mean")),
     ("bert", "approximate GELU", configured(activation="gelu_tanh")),
-    ("bert", "padding is seen", coded(padding_seen)),
-    ("bert", "another position is read", coded(second_position_read)),
+    ("bert", "padding is seen", changed(encoder.Encoder, "_mask", no_mask)),
+    ("bert", "another position is read", changed(encoder.Encoder, "_norm", second_position_read)),
     ("roberta", "positions from 0", configured(pad=None)),
     ("modernbert, mean", "first in place of the mean", configured(pooling="first")),
-    ("modernbert, mean", "a norm in the first layer", coded(first_norm)),
+    (
+        "modernbert, mean",
+        "a norm in the first layer",
+        changed(encoder.Encoder, "_layer", first_norm),
+    ),
     ("modernbert, mean", "no window", configured(window_layers=())),
     ("modernbert, mean", "a window of one more", configured(window=7)),
     ("modernbert, mean", "one rope", configured(window_rope=None)),

@@ -11,7 +11,9 @@ import engine
 from engine.runs import implicit
 from engine.scoring.conversations import ConversationReplies
 from engine.scoring.language_passes import LanguageScorer
+from tests.parity.test_language_models import by_torch
 from tests.support import folders, parity, slow, torch_models
+from tests.support.planted import instead
 
 PROMPT, BETA = "What is it?", 0.1
 TURNS = [{"role": "user", "content": PROMPT}]
@@ -40,12 +42,6 @@ def rendered(prompt: str = PROMPT) -> list[int]:
     turns = [{"role": "user", "content": prompt}]
     made = torch_models.tokenizer().apply_chat_template(turns, add_generation_prompt=True)
     return made["input_ids"]
-
-
-@torch.no_grad()
-def by_torch(model, ids) -> np.ndarray:
-    """Log p of every token after each position: float64 [T, V]."""
-    return torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1).numpy()
 
 
 def check_vocabulary(models, rewards) -> None:
@@ -97,35 +93,27 @@ def test_implicit_rewards_are_those_of_torch(pair, check):
     CHECKS[check](*pair)
 
 
-def swapped(patch) -> None:
-    right = implicit.difference
-    patch.setattr(implicit, "difference", lambda policy, other, beta: right(other, policy, beta))
-
-
-def without_beta(patch) -> None:
-    right = implicit.difference
-    patch.setattr(implicit, "difference", lambda policy, other, beta: right(policy, other, 1.0))
-
-
-def prompt_counted(patch) -> None:
+def prompt_counted(right, self, opened, rows, *span):
     """The probability of the prompt's own tokens counts too."""
-    right = LanguageScorer.score
-
-    def score(self, opened, rows, *span):
-        if isinstance(rows, ConversationReplies):
-            rows.given[:] = 1
-            return right(self, opened, rows, *span)
-        return [
-            rewards + self.plain([rows.prompt.prefix], 1)[0]
-            for rewards in right(self, opened, rows, *span)
-        ]
-
-    patch.setattr(LanguageScorer, "score", score)
+    if isinstance(rows, ConversationReplies):
+        rows.given[:] = 1
+        return right(self, opened, rows, *span)
+    return [
+        rewards + self.plain([rows.prompt.prefix], 1)[0]
+        for rewards in right(self, opened, rows, *span)
+    ]
 
 
-@pytest.mark.parametrize("plant", slow.all_but([swapped], [without_beta, prompt_counted]))
-def test_a_planted_bug_fails_parity(pair, monkeypatch, plant):
-    plant(monkeypatch)
+BUGS = {
+    "swapped": instead(implicit, "difference", lambda right, own, other, b: right(other, own, b)),
+    "no beta": instead(implicit, "difference", lambda right, own, other, b: right(own, other, 1.0)),
+    "the prompt counted": instead(LanguageScorer, "score", prompt_counted),
+}
+
+
+@pytest.mark.parametrize("bug", slow.all_but(["swapped"], BUGS))
+def test_a_planted_bug_fails_parity(pair, monkeypatch, bug):
+    BUGS[bug](monkeypatch)
     for check in CHECKS.values():
         with pytest.raises(AssertionError, match="relative error"):
             check(*pair)

@@ -9,7 +9,6 @@ from flax import nnx
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.restore import sharing_groups
 from engine.models.reward_model import RewardModels
-from engine.scoring import reward_passes
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, heads, parity, slow, torch_models
 
@@ -17,10 +16,9 @@ FAMILIES = ("gqa-llama3", "gemma2", "gpt_neox")  # whose final norms differ
 HEADS = ("ArmoRM", "URM", "a row of ten")  # with a gate, with weights by the response, with neither
 
 
-def lens_of(restored: parity.Restored, **changes) -> RewardScorer:
-    scorer = restored.scorer
-    options = {"mesh": scorer.mesh, "step_size": scorer.step_size, **changes}
-    return RewardScorer.build(restored.graph, scorer.params, **options, lens=True)
+def lens_of(restored: parity.Restored) -> RewardScorer:
+    of = restored.scorer
+    return RewardScorer.build(of.graph, of.params, of.mesh, step_size=of.step_size, lens=True)
 
 
 @torch.no_grad()
@@ -78,12 +76,7 @@ def test_layers_of_two_kinds_in_a_loop_read_as_torchs(pair_of, monkeypatch):
 
 @pytest.mark.parametrize("name", slow.all_but(HEADS[:1], HEADS))
 def test_heads_read_the_response_layer_by_layer_and_their_gate_after_the_last(loaded, name):
-    check_head(loaded(name))
-
-
-def check_head(case: heads.Loaded) -> None:
-    """The layers of a case of `heads.CASES`."""
-    prompt, candidates = heads.prompt(), heads.candidates()
+    case, prompt, candidates = loaded(name), heads.prompt(), heads.candidates()
 
     def head(own, last):
         gate = heads.last_occurrence(sequence) if case.head.gated else 0
@@ -101,18 +94,15 @@ def without_the_norm(self, residual, gates):
 
 
 @pytest.mark.slow
-def test_layers_without_the_norm_fail_the_check(pair_of, monkeypatch):
-    pair = pair_of("gqa-llama3")
+def test_layers_without_the_norm_fail_the_check(pair, monkeypatch):
     monkeypatch.setattr(RewardModels, "_rewards", without_the_norm)
-    for compiled in ("compiled", "compiled_over_data"):
-        monkeypatch.setattr(reward_passes, compiled, getattr(reward_passes, compiled).__wrapped__)
+    anew = parity.traced_anew(pair.restored.graph, pair.restored.scorer, lens=True)
     with pytest.raises(AssertionError, match="relative error"):
-        check(lens_of(pair.restored), *of_family(pair))
+        check(anew, *of_family(pair))
 
 
 @pytest.mark.slow
-def test_layers_are_torchs_on_a_mesh_of_several_devices(pair_of):
-    pair = pair_of("gqa-llama3")
+def test_layers_are_torchs_on_a_mesh_of_several_devices(pair):
     restored = parity.restore(pair.checkpoint, mesh=parity.make_mesh(2, 2))
     check(lens_of(restored), *of_family(pair))
 
@@ -129,15 +119,13 @@ def test_models_of_several_depths_in_one_pass_reward_as_torch_does_after_each_la
     assert [len(names) for names in lens.columns] == [1 + 2, 1 + 1]
     prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
     sequences = parity.sequences_of(prompt, candidates)
-    rewards = parity.respond(together.scorer, prompt, candidates)
-    plain, layers = (s.plain_rewards(sequences) for s in (together.scorer, lens))
-    columns = iter(layers)
-    for row, model in enumerate(models):
-        after = expected(model.model, lambda own, last, m=model: m.score(own[-1])[0], sequences)
-        for actual, right in [
-            (rewards[row], after[-1]),
-            (plain[row], after[-1]),
-            (next(columns), after[-1]),
-            *((layer, right) for right, layer in zip(after, columns, strict=False)),
-        ]:
-            parity.assert_close(actual, right, scale=right.std())
+    after = [
+        expected(model.model, lambda own, last, m=model: m.score(own[-1])[0], sequences)
+        for model in models
+    ]
+    found = [*parity.respond(together.scorer, prompt, candidates)]
+    found += [*together.scorer.plain_rewards(sequences), *lens.plain_rewards(sequences)]
+    wanted = 2 * [layers[-1] for layers in after]
+    wanted += [column for layers in after for column in (layers[-1], *layers)]
+    for actual, right in zip(found, wanted, strict=True):
+        parity.assert_close(actual, right, scale=right.std())

@@ -1,6 +1,5 @@
-"""The gradient by one-hot rows, against finite differences of torch in float64."""
+"""The gradient by one-hot rows, against that of torch in float64."""
 
-import contextlib
 import copy
 import functools
 
@@ -15,14 +14,16 @@ from engine.models import heads, layer
 from engine.search.objective import StepInputs, slopes_of
 from tests.support import parity, torch_models
 from tests.support.heads import last_occurrence, prompt
+from tests.support.planted import instead
 from tests.support.searches import settings
 
-DECODERS = {"linear": "gqa-llama3", "linear on a mixture": "mixtral"}
+DECODERS = {"linear": "gqa-llama3", "on a mixture": "mixtral", "on the delta rule": "qwen3_5"}
 # Weights by the response; a gate that reads the prompt, with an embedding that is scaled.
-HEADS = (*DECODERS, "URM", "QRM-Gemma")
-LENGTH, WAYS = 4, 6
+HEADS = ("URM", "QRM-Gemma")
+PROMPTS = (5, 60, 200)  # of the delta rule: less than a chunk, less than the padded one, several
 SIGNS = (1.0, -1.0)
-PROMPT = prompt()  # the gate reads in it
+REPLY = parity.random_ids(4, seed=5)
+GATED = prompt()  # a gate reads in it
 
 
 @pytest.fixture(scope="module")
@@ -34,69 +35,37 @@ def case_of(loaded, pair_of):
         if name in DECODERS:
             pair = pair_of(DECODERS[name])
             model, scorer = copy.deepcopy(pair.model).double(), pair.restored.scorer
-            return model.base_model, lambda h, gate: model.score(h)[0], scorer
-        case = loaded(name)
+            return model.base_model, lambda hidden: model.score(hidden[-1])[0], scorer
+        case, at_gate = loaded(name), last_occurrence(GATED.prefix)
         head = copy.deepcopy(case.head).double()
         trunk = copy.deepcopy(case.trunk).double()
-        return trunk, lambda h, gate: head(h, gate).reward, case.restored.scorer
+        return trunk, lambda hidden: head(hidden[-1], hidden[at_gate]).reward, case.restored.scorer
 
     return build
 
 
-def ids_and_ways(seed=5):
-    """A reply [T], and ways to change its one-hot rows [W, T, V]: one token for another, or any."""
-    rng = np.random.default_rng(seed)
-    ids = rng.integers(0, torch_models.VOCAB_SIZE, LENGTH)
-    ways = rng.standard_normal((WAYS, LENGTH, torch_models.VOCAB_SIZE)) / 10
-    for way, token in zip(
-        ways[:LENGTH], rng.integers(0, torch_models.VOCAB_SIZE, LENGTH), strict=True
-    ):
-        place = rng.integers(LENGTH)
-        way[:] = 0
-        way[place, token], way[place, ids[place]] = 1, -1
-    return ids, ways
+def by_torch(trunk, head, asked) -> np.ndarray:
+    """The reward's gradient with respect to the reply's one-hot rows: float64 [T, V]."""
+    one_hot = torch.eye(torch_models.VOCAB_SIZE, dtype=torch.float64)
+    reply = one_hot[REPLY].requires_grad_()
+    whole = torch.cat([one_hot[list(asked.prefix)], reply])
+    embedding = trunk.get_input_embeddings()(torch.arange(len(one_hot)))
+    hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
+    head(hidden).backward()
+    return reply.grad.numpy()
 
 
-@contextlib.contextmanager
-def doubled():
-    """Where a model of any dtype would cast norms and softmax to float32, float64."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "float32", torch.float64)
-        patch.setattr(torch, "float", torch.float64)
-        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
-        yield
-
-
-@torch.no_grad()
-def differences(trunk, head, step=1e-4):
-    """Central differences of the reward along each way: float64 [W]."""
-    ids, ways = ids_and_ways()
-    embedding = trunk.get_input_embeddings()(torch.arange(torch_models.VOCAB_SIZE))
-    one_hot = np.eye(torch_models.VOCAB_SIZE)
-
-    def reward(reply_rows):
-        whole = torch.tensor(np.concatenate([one_hot[list(PROMPT.prefix)], reply_rows]))
-        hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
-        return float(head(hidden[-1], hidden[last_occurrence(PROMPT.prefix)]))
-
-    reply = one_hot[ids]
-    with doubled():
-        return np.array(
-            [(reward(reply + step * w) - reward(reply - step * w)) / (2 * step) for w in ways]
-        )
-
-
-def slopes(scorer):
-    """The engine's gradients of the signed rewards, along each way: [A, W]."""
+def slopes(scorer, asked) -> np.ndarray:
+    """The engine's gradients of the signed rewards: [A, T, V]."""
+    room = max(PROMPTS) + len(REPLY) - len(asked.prefix)  # so that a model is compiled once
     what = StepInputs(
-        prefix=scorer.prefill(PROMPT, LENGTH),
-        length=jnp.array(len(PROMPT.prefix)),
+        prefix=scorer.prefill(asked, room),
+        length=jnp.array(len(asked.prefix)),
         suffix=jnp.zeros(0, jnp.int32),
         allowed=jnp.ones(torch_models.VOCAB_SIZE, bool),
         signs=jnp.array(SIGNS),
     )
-    ids, ways = ids_and_ways()
-    parents = jnp.asarray(np.tile(ids, (2, 1)), jnp.int32)
+    parents = jnp.asarray(np.tile(REPLY, (2, 1)))
 
     @jax.jit
     def gradients(params, what):
@@ -105,31 +74,35 @@ def slopes(scorer):
                 nnx.merge(scorer.graph, params), what, parents, settings(), scorer.mesh
             )[1]
 
-    found = np.asarray(gradients(scorer.params, what), np.float64)
-    return np.einsum("ATV,WTV->AW", found, ways)
+    return np.asarray(gradients(scorer.params, what))
 
 
-def check(case):
+def check(case, asked=GATED):
     trunk, head, scorer = case
-    expected, found = differences(trunk, head), slopes(scorer)
-    for sign, along in zip(SIGNS, found, strict=True):
-        parity.assert_close(along, sign * expected, scale=np.abs(expected).max())
+    expected, found = by_torch(trunk, head, asked), slopes(scorer, asked)
+    for sign, gradient in zip(SIGNS, found, strict=True):
+        parity.assert_close(gradient, sign * expected, scale=np.abs(expected).max())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HEADS)
-def test_the_one_hot_gradient_is_the_finite_difference(case_of, name):
+@pytest.mark.parametrize("name", ["linear", "on a mixture", *HEADS])
+def test_the_one_hot_gradient_is_that_of_torch(case_of, name):
     check(case_of(name))
 
 
-def without_gradient(patch, owner, name):
-    right = getattr(owner, name)
-    patch.setattr(owner, name, lambda *args, **kw: jax.lax.stop_gradient(right(*args, **kw)))
+@pytest.mark.slow
+@pytest.mark.parametrize("positions", PROMPTS)
+def test_the_one_hot_gradient_behind_a_prompt_of_any_length_is_that_of_torch(case_of, positions):
+    check(case_of("on the delta rule"), parity.prompt_ids(positions))
+
+
+def without_gradient(right, *args, **kw):
+    return jax.lax.stop_gradient(right(*args, **kw))
 
 
 BUGS = {
     "URM's weights taken for constants": ("URM", jax.nn, "selu"),
-    "the router taken for a constant": ("linear on a mixture", layer, "route"),
+    "the router taken for a constant": ("on a mixture", layer, "route"),
     "the last norm taken for a constant": ("linear", heads, "final_norm"),
 }
 
@@ -139,6 +112,6 @@ BUGS = {
 def test_a_gradient_that_leaves_something_out_differs(case_of, monkeypatch, bug):
     name, owner, function = BUGS[bug]
     case = case_of(name)
-    without_gradient(monkeypatch, owner, function)
+    instead(owner, function, without_gradient)(monkeypatch)
     with pytest.raises(AssertionError, match="relative error"):
         check(case)

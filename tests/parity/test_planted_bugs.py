@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import pytest
 
 from engine.checkpoint import layouts
-from engine.models import config, decoder, delta, heads
+from engine.models import decoder, delta, heads
 from engine.models import layer as layers
 from tests.support import folders, parity, slow, torch_models
 from tests.support.parity import Pair
+from tests.support.planted import instead
 
 
 def configured(**changes):
@@ -34,12 +35,13 @@ def coded(change):
     return plant
 
 
-def no_offset(module):
-    def change(patch):
-        right = layers.rms_norm
-        patch.setattr(module, "rms_norm", lambda x, weight, eps, **_: right(x, weight, eps))
+def changed(owner, name: str, change):
+    """`change(right, *its arguments)` in place of a function, traced anew."""
+    return coded(instead(owner, name, change))
 
-    return coded(change)
+
+def no_offset(module):
+    return changed(module, "rms_norm", lambda right, x, weight, eps, **_: right(x, weight, eps))
 
 
 def exact_gelu(patch):
@@ -55,127 +57,78 @@ def norms_before(patch, pair: Pair) -> parity.Restored:
     return pair.restored.under(post_norms=False).rebuilt()
 
 
-def norms_by_head(patch):
+def norms_by_head(right, self, x, weight):
     """Each head of q and k is divided by its own root mean square."""
-
-    def by_head(self, x, weight):
-        ones = jnp.ones(x.shape[-1])
-        return layers.rms_norm(x, ones, 1e-6) * weight[...].reshape(x.shape[2:])
-
-    patch.setattr(layers.Layer, "_qk_norm", by_head)
+    ones = jnp.ones(x.shape[-1])
+    return layers.rms_norm(x, ones, 1e-6) * weight[...].reshape(x.shape[2:])
 
 
-def altered(name: str, change):
-    """A parameter that `change` alters."""
+def altered(*names: str, change):
+    """Parameters, of which `change` makes others."""
 
     def plant(patch, pair: Pair) -> parity.Restored:
         restored = parity.restore(pair.checkpoint)
         for layer in restored.scorer.params["decoder"]["stacks"].values():
-            if name in layer:  # layers of two kinds have their own
-                layer[name].set_value(change(layer[name][...]))
+            if names[0] in layer:  # layers of two kinds have their own
+                values = change(*(layer[name][...] for name in names))
+                for name, value in zip(names, values, strict=True):
+                    layer[name].set_value(value)
         return restored
 
     return plant
-
-
-def zeroed(name: str):
-    """A parameter that is never filled."""
-    return altered(name, jnp.zeros_like)
 
 
 def swapped(first: str, second: str):
     """Two parameters filled from each other's tensor."""
+    return altered(first, second, change=lambda *values: values[::-1])
+
+
+def converted(name: str, change):
+    """A checkpoint converted with `change(right, *its arguments)` in place of a function."""
 
     def plant(patch, pair: Pair) -> parity.Restored:
-        restored = parity.restore(pair.checkpoint)
-        for layer in restored.scorer.params["decoder"]["stacks"].values():
-            if first not in layer:
-                continue
-            values = layer[first][...], layer[second][...]
-            layer[first].set_value(values[1])
-            layer[second].set_value(values[0])
-        return restored
+        instead(layouts, name, change)(patch)
+        with tempfile.TemporaryDirectory() as folder:
+            source = pair.checkpoint.path.parent / "hf"
+            return parity.restore(folders.convert(source, Path(folder) / "checkpoint"))
 
     return plant
 
 
-def converted_again(pair: Pair) -> parity.Restored:
-    with tempfile.TemporaryDirectory() as folder:
-        source = pair.checkpoint.path.parent / "hf"
-        return parity.restore(folders.convert(source, Path(folder) / "checkpoint"))
-
-
-def transposed_queries(patch, pair: Pair) -> parity.Restored:
-    """A checkpoint converted by a rule that reads its tensor in another order of axes."""
-    right = layouts.decoder_rules
-
-    def rules(*about):
-        return tuple(
-            dataclasses.replace(rule, layout="D(NH)") if rule.parameter.endswith(".q") else rule
-            for rule in right(*about)
-        )
-
-    patch.setattr(layouts, "decoder_rules", rules)
-    return converted_again(pair)
-
-
-def in_blocks(patch, pair: Pair) -> parity.Restored:
-    """All queries, then all keys, then all values, as most fused projections have them."""
-    right = layouts.part_of
-
-    def part_of(rule, tensor, sizes):
-        N, K, H = (sizes[letter] for letter in "NKH")
-        starts = {"q": (0, N), "k": (N, N + K), "v": (N + K, N + 2 * K)}
-        start, stop = starts.get(rule.part, (0, 0))
-        return tensor[start * H : stop * H] if rule.part else right(rule, tensor, sizes)
-
-    patch.setattr(layouts, "part_of", part_of)
-    return converted_again(pair)
-
-
-def experts_of_the_position_before(patch):
-    def route(*args, **kw):
-        weights, chosen = right(*args, **kw)
-        return weights, jnp.roll(chosen, 1, axis=1)
-
-    right = layers.route
-    patch.setattr(layers, "route", route)
-
-
-def no_positions(patch):
-    patch.setattr(decoder.Decoder, "_placed", lambda self, x, at: x)
-
-
-def no_mean_in_norms(patch):
-    patch.setattr(
-        layers, "layer_norm", lambda x, weight, bias, eps: layers.rms_norm(x, weight, eps) + bias
+def transposed_queries(right, *about):
+    """A rule that reads its tensor in another order of axes."""
+    return tuple(
+        dataclasses.replace(rule, layout="D(NH)") if rule.parameter.endswith(".q") else rule
+        for rule in right(*about)
     )
 
 
-def no_rope(patch):
-    patch.setattr(layers, "rotate", lambda x, angles: x)
+def in_blocks(right, rule, tensor, sizes):
+    """All queries, then all keys, then all values, as most fused projections have them."""
+    N, K, H = (sizes[letter] for letter in "NKH")
+    starts = {"q": (0, N), "k": (N, N + K), "v": (N + K, N + 2 * K)}
+    start, stop = starts.get(rule.part, (0, 0))
+    return tensor[start * H : stop * H] if rule.part else right(rule, tensor, sizes)
 
 
-def interleaved_rope(patch):
-    def rotate(x, angles):
-        cos, sin = (a[:, :, None, :] for a in angles)
-        first, second = x[..., ::2], x[..., 1::2]
-        pairs = [first * cos - second * sin, second * cos + first * sin]
-        return jnp.stack(pairs, axis=-1).reshape(x.shape)
+def experts_of_the_position_before(right, *args, **kw):
+    weights, chosen = right(*args, **kw)
+    return weights, jnp.roll(chosen, 1, axis=1)
 
-    patch.setattr(layers, "rotate", rotate)
+
+def interleaved_rope(right, x, angles):
+    cos, sin = (a[:, :, None, :] for a in angles)
+    first, second = x[..., ::2], x[..., 1::2]
+    pairs = [first * cos - second * sin, second * cos + first * sin]
+    return jnp.stack(pairs, axis=-1).reshape(x.shape)
 
 
 def other_rope(**changes):
-    def plant(patch):
-        right = config.inverse_frequencies
-        patch.setattr(
-            decoder,
-            "inverse_frequencies",
-            lambda rope, size: right(dataclasses.replace(rope, **changes), size),
-        )
-
-    return plant
+    return changed(
+        decoder,
+        "inverse_frequencies",
+        lambda right, rope, size: right(dataclasses.replace(rope, **changes), size),
+    )
 
 
 def tiled_heads(patch):
@@ -191,63 +144,19 @@ def tiled_heads(patch):
     patch.setattr(layers.Layer, "output", lambda self, y, x: output(self, y.swapaxes(2, 3), x))
 
 
-def no_mask_in_whole_sequences(patch):
-    right = decoder._distances
-    patch.setattr(decoder, "_distances", lambda positions: jnp.abs(right(positions)))
-
-
 def response_masks(change):
     """Plants `change((on prefix, on own positions))` in what candidates see."""
-
-    def plant(patch):
-        right = decoder.Decoder._response_masks
-        patch.setattr(
-            decoder.Decoder, "_response_masks", lambda self, *args: change(*right(self, *args))
-        )
-
-    return plant
-
-
-def other_eps(patch):
-    right = layers.rms_norm
-    patch.setattr(layers, "rms_norm", lambda x, weight, eps, **kw: right(x, weight, 1e-6, **kw))
-
-
-def positions_from_zero(patch):
-    right = decoder.Decoder._angles
-    patch.setattr(
-        decoder.Decoder, "_angles", lambda self, at: right(self, at - at.min(-1, keepdims=True))
-    )
-
-
-def last_layer_reads_one_position_early(patch):
-    right = decoder._take
-    patch.setattr(decoder, "_take", lambda x, at: right(x, jnp.maximum(at - 1, 0)))
-
-
-def in_delta(name, change):
-    """`change(right, *its arguments)` in place of a function of the gated delta rule."""
-
-    def plant(patch):
-        right = getattr(delta, name)
-        patch.setattr(delta, name, lambda *args: change(right, *args))
-
-    return coded(plant)
+    return changed(decoder.Decoder, "_response_masks", lambda right, *args: change(*right(*args)))
 
 
 def in_rule(**changes):
     """Other numbers in what the rule reads: name -> change of it."""
 
-    def plant(patch):
-        right = layers.Layer.delta_rule
+    def rule(right, *args):
+        found = right(*args)
+        return found._replace(**{k: change(getattr(found, k)) for k, change in changes.items()})
 
-        def rule(self, *args):
-            found = right(self, *args)
-            return found._replace(**{k: change(getattr(found, k)) for k, change in changes.items()})
-
-        patch.setattr(layers.Layer, "delta_rule", rule)
-
-    return coded(plant)
+    return changed(layers.Layer, "delta_rule", rule)
 
 
 def behind_padding(right, inputs, rule, past, places, see):
@@ -261,14 +170,10 @@ def each_chunk_alone(right, rule):
     return tuple(jnp.concatenate(parts, 1) for parts in zip(right(first), right(rest), strict=True))
 
 
-def no_gate(patch):
+def no_gate(right, self, outputs, x):
     """The output of the gated delta rule without its gate."""
-
-    def output(self, outputs, x):
-        normed = layers.rms_norm(outputs, self.delta_norm[...], self.config.rms_eps)
-        return self._summed("CTE,ED->CTD", normed.reshape(*x.shape[:2], -1), self.delta_o)
-
-    patch.setattr(layers.Layer, "delta_output", output)
+    normed = layers.rms_norm(outputs, self.delta_norm[...], self.config.rms_eps)
+    return self._summed("CTE,ED->CTD", normed.reshape(*x.shape[:2], -1), self.delta_o)
 
 
 LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
@@ -277,38 +182,47 @@ BOTH = (*PLAIN, *RESPONSE)
 # every tensor once and find every shape as it should be.
 PLANTED = {
     ("mha", PLAIN): {
-        "no RoPE": coded(no_rope),
-        "wrong theta": coded(other_rope(theta=500_000.0)),
-        "no mask in whole sequences": coded(no_mask_in_whole_sequences),
-        "q transposed": transposed_queries,
+        "no RoPE": changed(layers, "rotate", lambda right, x, angles: x),
+        "wrong theta": other_rope(theta=500_000.0),
+        "no mask in whole sequences": changed(
+            decoder, "_distances", lambda right, positions: jnp.abs(right(positions))
+        ),
+        "q transposed": converted("decoder_rules", transposed_queries),
         "gate and up swapped": swapped("gate", "up"),
     },
     ("mha", RESPONSE): {
-        "no mask among candidates": coded(
-            response_masks(lambda prefix, own: (prefix, jnp.ones_like(own)))
+        "no mask among candidates": response_masks(
+            lambda prefix, own: (prefix, jnp.ones_like(own))
         ),
-        "prefix padding not masked": coded(
-            response_masks(lambda prefix, own: (jnp.ones_like(prefix), own))
+        "prefix padding not masked": response_masks(
+            lambda prefix, own: (jnp.ones_like(prefix), own)
         ),
-        "early leavers see the whole prefix": coded(
-            response_masks(lambda prefix, own: (jnp.broadcast_to(prefix.any(0), prefix.shape), own))
+        "early leavers see the whole prefix": response_masks(
+            lambda prefix, own: (jnp.broadcast_to(prefix.any(0), prefix.shape), own)
         ),
-        "candidates' positions start at 0": coded(positions_from_zero),
-        "last layer reads one position early": coded(last_layer_reads_one_position_early),
+        "candidates' positions start at 0": changed(
+            decoder.Decoder,
+            "_angles",
+            lambda right, self, at: right(self, at - at.min(-1, keepdims=True)),
+        ),
+        "last layer reads one position early": changed(
+            decoder, "_take", lambda right, x, at: right(x, jnp.maximum(at - 1, 0))
+        ),
     },
-    ("mha", LAYERS): {"wrong eps": coded(other_eps)},
-    ("gqa-llama3", PLAIN): {
-        "llama3 blend left out": coded(other_rope(low_freq_factor=3.9)),
+    ("mha", LAYERS): {
+        "wrong eps": changed(
+            layers, "rms_norm", lambda right, x, weight, _, **kw: right(x, weight, 1e-6, **kw)
+        )
     },
+    ("gqa-llama3", PLAIN): {"llama3 blend left out": other_rope(low_freq_factor=3.9)},
     ("gqa", PLAIN): {
-        "interleaved RoPE": coded(interleaved_rope),
+        "interleaved RoPE": changed(layers, "rotate", interleaved_rope),
         "wrong head order": coded(tiled_heads),
     },
-    ("internlm2", PLAIN): {"q, k and v in blocks": in_blocks},
+    ("internlm2", PLAIN): {"q, k and v in blocks": converted("part_of", in_blocks)},
     ("gemma", PLAIN): {"the exact GELU of the first Gemma's config.json": coded(exact_gelu)},
     ("gemma2", BOTH): {"window one too long": configured(window=torch_models.WINDOW + 1)},
     ("gemma2", PLAIN): {
-        "no soft-cap": configured(attention_softcap=None),
         "window in odd layers": configured(window_layers=(False, True)),
         "norms of the decoder without 1 +": no_offset(layers),
         "final norm without 1 +": no_offset(heads),
@@ -321,48 +235,61 @@ PLANTED = {
     ("gemma3", PLAIN): {"Gemma 3's ropes the same": configured(window_rope=None)},
     ("olmo3", PLAIN): {
         "OLMo 2's norms before attention and feed-forward": norms_before,
-        "OLMo 2's q and k norms by head": coded(norms_by_head),
-        "YaRN's blend left out": coded(other_rope(kind="linear")),
+        "OLMo 2's q and k norms by head": changed(layers.Layer, "_qk_norm", norms_by_head),
+        "YaRN's blend left out": other_rope(kind="linear"),
     },
     ("smollm3", PLAIN): {"SmolLM3 rotates in all layers": configured(no_rope_layers=())},
-    ("qwen2", PLAIN): {f"no {name}": zeroed(name) for name in ("q_bias", "k_bias", "v_bias")},
+    ("qwen2", PLAIN): {
+        f"no {name}": altered(name, change=lambda bias: [jnp.zeros_like(bias)])
+        for name in ("q_bias", "k_bias", "v_bias")
+    },
     ("qwen3", PLAIN): {"q and k norms swapped": swapped("q_norm", "k_norm")},
     ("qwen3_5", PLAIN): {
         "no decay": in_rule(decay=jnp.zeros_like),
-        "queries and keys not normed": in_delta("normed", lambda right, x: x.astype("float32")),
+        "queries and keys not normed": changed(
+            delta, "normed", lambda right, x: x.astype("float32")
+        ),
         "queries not scaled": in_rule(q=lambda q: q * 10**0.5),
         "all of a value written": in_rule(beta=jnp.ones_like),
         "the gate of attention dropped": configured(attention_gate=False),
-        "the gate of the delta rule dropped": coded(no_gate),
-        "taps in the other order": in_delta(
-            "convolve", lambda right, x, taps, before: right(x, taps[:, ::-1], before)
+        "the gate of the delta rule dropped": changed(layers.Layer, "delta_output", no_gate),
+        "taps in the other order": changed(
+            delta, "convolve", lambda right, x, taps, before: right(x, taps[:, ::-1], before)
         ),
         "a and b swapped": swapped("delta_a", "delta_b"),
-        "heads of keys tiled": in_delta(
-            "per_value_head", lambda right, x, n: jnp.concatenate([x] * (n // x.shape[-2]), -2)
+        "heads of keys tiled": changed(
+            delta,
+            "per_value_head",
+            lambda right, x, n: jnp.concatenate([x] * (n // x.shape[-2]), -2),
         ),
-        "the delta rule's norm with 1 +": altered("delta_norm", lambda w: w + 1),
+        "the delta rule's norm with 1 +": altered("delta_norm", change=lambda w: [w + 1]),
     },
     ("qwen3_5", RESPONSE): {
-        "conv tail not carried from the prefix": in_delta(
-            "behind_prefix", lambda right, x, past, *at: right(x, jnp.zeros_like(past), *at)
+        "conv tail not carried from the prefix": changed(
+            delta, "behind_prefix", lambda right, x, past, *at: right(x, jnp.zeros_like(past), *at)
         ),
-        "the state behind the prefix's padding": in_delta("behind", behind_padding),
-        "the state not carried between chunks": in_delta("chunks", each_chunk_alone),
-        "no decay between prefix and row": in_delta(
-            "until_end", lambda right, decay: jnp.zeros_like(decay)
+        "the state behind the prefix's padding": changed(delta, "behind", behind_padding),
+        "the state not carried between chunks": changed(delta, "chunks", each_chunk_alone),
+        "no decay between prefix and row": changed(
+            delta, "until_end", lambda right, decay: jnp.zeros_like(decay)
         ),
     },
     ("gpt_neox", PLAIN): {
         "GPT-NeoX's feed-forward after its attention": configured(parallel=False),
         "whole heads rotated": configured(rotary_size=None),
-        "LayerNorm without its mean": coded(no_mean_in_norms),
+        "LayerNorm without its mean": changed(
+            layers,
+            "layer_norm",
+            lambda right, x, weight, bias, eps: layers.rms_norm(x, weight, eps) + bias,
+        ),
     },
-    ("phi3", PLAIN): {"Phi-3's longrope left out": coded(other_rope(kind="default"))},
-    ("gpt2", PLAIN): {"no learned positions": coded(no_positions)},
+    ("phi3", PLAIN): {"Phi-3's longrope left out": other_rope(kind="default")},
+    ("gpt2", PLAIN): {
+        "no learned positions": changed(decoder.Decoder, "_placed", lambda right, self, x, at: x)
+    },
     ("qwen3_moe", PLAIN): {
         "experts not renormalised": configured(experts_renormalised=False),
-        "experts of the position before": coded(experts_of_the_position_before),
+        "experts of the position before": changed(layers, "route", experts_of_the_position_before),
     },
 }
 BUGS = {bug: (plant, *case) for case, plants in PLANTED.items() for bug, plant in plants.items()}

@@ -15,21 +15,17 @@ from engine import mesh as meshes
 from engine.scoring.language_passes import LanguageScorer
 from engine.search.gcg import build_step, build_step_inputs, start
 from tests.parity import test_language_models as language
-from tests.support import folders, parity, searches, slow, torch_models
+from tests.support import folders, parity, searches, slow
 
 FULL = "precision = [HIGHEST, HIGHEST]"
 
 
-def products(lowered) -> list[str]:
-    """The matrix products of a lowered program, one a line."""
-    text = lowered.as_text()
-    assert "stablehlo.convolution" not in text
-    return re.findall(r"stablehlo\.dot_general .*", text)
-
-
 def check(*lowered) -> None:
+    """The matrix products of lowered programs, of which each has some."""
     for program in lowered:
-        found = products(program)
+        text = program.as_text()
+        assert "stablehlo.convolution" not in text
+        found = re.findall(r"stablehlo\.dot_general .*", text)
         assert found
         assert [line for line in found if FULL not in line] == []
 
@@ -57,15 +53,6 @@ def language_programs(scorer):
     return scoring_programs(scorer, (IDS[0], LAST[:1]), (IDS, np.zeros(2, np.int32), LAST))
 
 
-def search_programs(checkpoint):
-    """A step with its gradient and the distance of embeddings."""
-    objective, scorer = searches.problem(checkpoint, method="paper"), searches.scorer(checkpoint)
-    state = start(np.zeros((2, 2), np.uint32), objective.initial(), objective.settings.buffer)
-    arguments = scorer.params, build_step_inputs(objective, scorer), state
-    expand, _ = build_step(scorer.graph, scorer.mesh, objective.settings)
-    yield expand.lower(*arguments)
-
-
 def test_passes_of_a_linear_head_ask_for_full_precision(pair_of):
     check(*reward_programs(pair_of("gemma2").restored.scorer))
 
@@ -76,12 +63,17 @@ def test_heads_and_gates_ask_for_full_precision(loaded, name):
 
 
 def test_passes_of_a_language_model_ask_for_full_precision(pair_of, tmp_path):
-    model = language.build("gemma2")
-    torch_models.save(model, tmp_path / "hf")
-    checkpoint = folders.convert(tmp_path / "hf", tmp_path / "checkpoint")
-    check(*language_programs(language.restore(checkpoint)))
+    source = language.saved(tmp_path / "hf", "gemma2")
+    checkpoint = folders.convert(source, tmp_path / "checkpoint")
+    check(*language_programs(parity.restore(checkpoint).scorer))
 
 
 @pytest.mark.slow
 def test_a_search_asks_for_full_precision(checkpoint):
-    check(*search_programs(checkpoint(num_hidden_layers=1)))
+    """In a step with its gradient and the distance of embeddings."""
+    model = checkpoint()
+    objective, scorer = searches.problem(model, method="paper"), searches.scorer(model)
+    state = start(np.zeros((2, 2), np.uint32), objective.initial(), objective.settings.buffer)
+    arguments = scorer.params, build_step_inputs(objective, scorer), state
+    expand, _ = build_step(scorer.graph, scorer.mesh, objective.settings)
+    check(expand.lower(*arguments))

@@ -2,28 +2,21 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma2Config
 
 from engine.checkpoint.card import Checkpoint
 from engine.convert import templates
 from engine.errors import AssayError
+from tests.parity import test_language_models as language
 from tests.support import folders, parity, tiny, torch_models
 from tests.support.heads import FORMS, load
 
-CONFIGS = {
-    "tied": torch_models.CONFIGS["gqa-llama3"],
-    "untied": torch_models.CONFIGS["mqa-linear"],
-    "gemma2": lambda: Gemma2Config(**torch_models.GEMMA2, final_logit_softcapping=3.0),
-}
 PROMPT, REPLIES = "What is it?", ["love", "7", "a longer reply", "?", "war and peace"]
 PROCESS, ATHENE = "Qwen's process reward model", "Athene"
 
 
 def language_model(name: str, folder, **options) -> tuple[torch.nn.Module, Checkpoint]:
-    config = CONFIGS[name]()
-    model = torch_models.enlarged(config, AutoModelForCausalLM, embedding=0.5)
-    torch_models.save(model, folder / "hf")
-    return model, folders.convert(folder / "hf", folder / "checkpoint", **options)
+    source = language.saved(folder / "hf", name)
+    return language.build(name), folders.convert(source, folder / "checkpoint", **options)
 
 
 def token_id(text: str) -> int:
@@ -32,20 +25,16 @@ def token_id(text: str) -> int:
 
 
 @torch.no_grad()
-def last_logits(model, sequences) -> torch.Tensor:
-    return torch.stack([model(torch.tensor([row])).logits[0, -1] for row in sequences])
-
-
 def check_logits(model, checkpoint, plus: int, minus: int | None) -> None:
     """The reward is the logit where generation would start, for replies in the chat template."""
     sequences = checkpoint.template.sequences(PROMPT, REPLIES)
-    logits = last_logits(model, sequences)
+    logits = torch.stack([model(torch.tensor([row])).logits[0, -1] for row in sequences])
     expected = logits[:, plus] - (logits[:, minus] if minus is not None else 0)
     actual = parity.restore(checkpoint).scorer.plain_rewards(sequences)[0]
     parity.assert_close(actual, expected.numpy(), scale=expected.std().item())
 
 
-@pytest.mark.parametrize("name", ["tied", "untied"])
+@pytest.mark.parametrize("name", ["llama, tied", "llama, untied"])
 @pytest.mark.parametrize(
     ("reward", "plus", "minus"),
     [("0", 0, None), ("y - n", token_id("y"), token_id("n")), ("'7' - 7", token_id("7"), 7)],
@@ -62,9 +51,9 @@ def test_the_logit_of_a_token_or_a_difference_is_a_reward(tmp_path, name, reward
 @pytest.mark.parametrize(
     ("name", "reward", "message"),
     [
-        ("tied", "yes - no", r"reward: 'yes', token ids \[.*\]; allowed: an id below 264"),
-        ("tied", "264", r"reward: '264', token ids \[264\]; allowed: an id below 264"),
-        ("tied", "y - y", r"reward='y - y'"),
+        ("llama, tied", "yes - no", r"reward: 'yes', token ids \[.*\]; allowed: an id below 264"),
+        ("llama, tied", "264", r"reward: '264', token ids \[264\]; allowed: an id below 264"),
+        ("llama, tied", "y - y", r"reward='y - y'"),
         ("gemma2", "y", r"reward='y', .*final_logit_softcapping=3\.0"),
     ],
 )

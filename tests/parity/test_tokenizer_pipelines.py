@@ -38,14 +38,20 @@ TEMPLATES = {
 }
 PADS = {"the closing token": CLOSES, "another token": BOS}
 # That texts become the ids of the file is shown of all. What is made of ids differs where a space
-# stands before a text, and where ids have gaps.
-QUICK = ("Metaspace always, Llama's class", "gaps")
-SLOW = ("byte level", "Metaspace first, Llama's class")
-QUICK_ENDS = [("a space before the reply", "another token")]
-ENDS = [  # each template, and each pad token behind what is read
-    ("closes", "the closing token"),
-    ("closes and ends a line", "the closing token"),
-    ("ends with the reply", "another token"),
+# stands before a text, and where ids have gaps; then each template, and each pad token behind what
+# is read.
+LINE, SPACED = "closes and ends a line", "a space before the reply"
+QUICK = [
+    ("Metaspace always, Llama's class", LINE, "another token"),
+    ("gaps", LINE, "another token"),
+    ("gaps", SPACED, "another token"),
+]
+CASES = [
+    ("byte level", LINE, "another token"),
+    ("Metaspace first, Llama's class", LINE, "another token"),
+    ("gaps", "closes", "the closing token"),
+    ("gaps", LINE, "the closing token"),
+    ("gaps", "ends with the reply", "another token"),
 ]
 
 
@@ -122,30 +128,6 @@ def test_texts_become_the_ids_of_the_file(folder, name):
         assert own.checkpoint.tokens[token] == own.raw.decode([token], skip_special_tokens=False)
 
 
-@pytest.mark.parametrize("name", slow.all_but(QUICK, SLOW))
-def test_a_sweep_scores_exactly_the_ids_of_the_file_that_the_embedding_holds(folder, name):
-    own = folder(name)
-    assert own.checkpoint.token_ids == own.candidates
-    model = engine.load(own.checkpoint.path)
-    assert isinstance(model, engine.RewardModel)
-    found = model.sweep(PROMPT, mode="ids").sort("token_id")
-    assert found["token_id"].to_list() == own.candidates
-    before, after = own.around
-    sample = [*own.candidates[::29], *own.candidates[-3:], own.pad]
-    expected = own.rewards([*before, i, *after] for i in sample)
-    rewards = dict(zip(found["token_id"], found["reward"], strict=True))
-    assert expected.std() > 0.1
-    np.testing.assert_allclose([rewards[i] for i in sample], expected, **TOLERANCE)
-
-
-@pytest.mark.parametrize("name", slow.all_but(QUICK, SLOW))
-def test_a_list_is_scored_as_the_text_of_its_conversation(folder, name):
-    own = folder(name)
-    rewards = engine.load(own.checkpoint.path).score(PROMPT, TEXTS)
-    expected = own.rewards(own.ids(written(own.template, text)) for text in TEXTS)
-    np.testing.assert_allclose(rewards, expected, **TOLERANCE)
-
-
 @pytest.mark.slow
 def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(folder):
     """Among the template's ids; a search starts from these."""
@@ -173,22 +155,27 @@ def test_log_probabilities_are_those_of_the_ids_of_the_file(folder, name, tmp_pa
     np.testing.assert_allclose(frame["logprob"], expected[own.candidates], **TOLERANCE)
 
 
-@pytest.mark.parametrize(("template", "pad"), slow.all_but(QUICK_ENDS, ENDS))
-def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
-    """By a sweep and a list, whatever closes the turn."""
-    own = folder("gaps", template, pad)
+@pytest.mark.parametrize(("name", "template", "pad"), slow.all_but(QUICK, CASES))
+def test_rewards_of_the_ids_of_the_file_are_read_where_transformers_reads_them(
+    folder, name, template, pad
+):
+    """By a sweep of what the embedding holds, and a list of texts, whatever closes the turn."""
+    own = folder(name, template, pad)
+    assert own.checkpoint.token_ids == own.candidates
     model = engine.load(own.checkpoint.path)
-    found = model.sweep(PROMPT)
-    sample = [*own.candidates[::29], own.pad]
-    cut = template != "a space before the reply"
-    if cut:
+    assert isinstance(model, engine.RewardModel)
+    found = model.sweep(PROMPT, mode="auto" if template == SPACED else "ids").sort("token_id")
+    assert found["token_id"].to_list() == own.candidates
+    sample = [*own.candidates[::29], *own.candidates[-3:], own.pad]
+    if template != SPACED:
         before, after = own.around
         rows = [[*before, i, *after] for i in sample]
     else:
         texts = (own.raw.decode([i], skip_special_tokens=False) for i in sample)
         rows = [own.ids(written(template, text)) for text in texts]
-    rewards = dict(zip(found["token_id"], found["reward"], strict=True))
-    np.testing.assert_allclose([rewards[i] for i in sample], own.rewards(rows), **TOLERANCE)
+    rewards, expected = dict(found.select("token_id", "reward").iter_rows()), own.rewards(rows)
+    assert expected.std() > 0.1
+    np.testing.assert_allclose([rewards[i] for i in sample], expected, **TOLERANCE)
     replies = [*TEXTS, CLOSES, f"love{CLOSES}{CLOSES}"]
     expected = own.rewards(own.ids(written(template, text)) for text in replies)
     np.testing.assert_allclose(model.score(PROMPT, replies), expected, **TOLERANCE)
@@ -217,17 +204,12 @@ def test_a_searchs_file_holds_rewards_that_are_read_where_transformers_reads_the
     assert verify.main([*flags, "--rescore=4"]) == 0
 
 
-def test_a_search_leaves_out_a_token_that_would_not_be_read_at_a_replys_end(folder):
+def test_a_token_that_would_not_be_read_at_a_replys_end_is_left_out_of_searches_and_swaps(folder):
     own = folder("gaps", "closes", "the closing token")
     model = engine.load(own.checkpoint.path)
     settings = {"length": 2, "specials": True, "steps": 1}
     with pytest.raises(AssayError, match="the filters leave no token"):
         model.search(PROMPT, allow=(CLOSES,), **settings)
-
-
-def test_swaps_of_a_reply_whose_end_would_not_be_read_are_refused(folder):
-    own = folder("gaps", "closes", "the closing token")
-    model = engine.load(own.checkpoint.path)
     with pytest.raises(AssayError, match="ends with the pad token"):
         model.certify(PROMPT, f"x{CLOSES}", specials=True)
 

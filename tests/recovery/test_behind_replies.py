@@ -14,7 +14,7 @@ from analysis.chapters import appended
 from analysis.measures.appended import MARKS
 from analysis.settings import AnalyzeSettings
 from engine.text.chat_template import with_reply_start
-from tests.support import folders, tiny
+from tests.support import folders, tiny, torch_models
 from tests.support.sweeps import Run
 
 PLANT = " thanks"
@@ -27,16 +27,10 @@ def text(rng: np.random.Generator) -> str:
     return "".join(rng.choice(PARTS, rng.integers(4, 9))).strip()
 
 
-@torch.inference_mode()
 def features(model, template, conversations) -> np.ndarray:
     """What the head reads of each prompt and reply: float32 [conversations, width]."""
     sequences = [template.sequences(prompt, [reply])[0] for prompt, reply in conversations]
-    lengths, read = np.array([*map(len, sequences)]), np.empty((len(sequences), WIDTH), np.float32)
-    for length in np.unique(lengths):
-        rows = np.flatnonzero(lengths == length)
-        ids = torch.tensor([sequences[row] for row in rows])
-        read[rows] = model(input_ids=ids).last_hidden_state[:, -1].numpy()
-    return read
+    return torch_models.last_states(model, sequences).numpy()
 
 
 def head(model, checkpoint, plant: str) -> np.ndarray:

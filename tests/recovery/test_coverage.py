@@ -16,12 +16,7 @@ import pytest
 import scipy.stats
 
 from analysis.measures import pairs
-from analysis.statistics import (
-    calibration,
-    correlation,
-    inference,
-    kendall,
-)
+from analysis.statistics import calibration, correlation, inference, kendall
 from analysis.statistics.inference import Estimate
 
 pytestmark = pytest.mark.slow

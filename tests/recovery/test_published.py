@@ -7,6 +7,7 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import humans, items, published
+from configs.known_models import KNOWN
 from launch import reproduce
 from launch.common import reporting
 from tests.conftest import SHARED
@@ -17,18 +18,7 @@ pytestmark = pytest.mark.needs_shared
 
 ITEMS, PROMPT = "elo_greatest_single_thing", "elo_greatest"
 KEY = (ITEMS, PROMPT)
-SLUGS = {
-    "N-Gem-27B": "qrm-gemma-2-27b",
-    "S-Gem-27B-v0.2": "skywork-reward-gemma-2-27b-v0.2",
-    "S-Gem-27B": "skywork-reward-gemma-2-27b",
-    "S-Lla-8B-v0.2": "skywork-reward-llama-3.1-8b-v0.2",
-    "N-Lla-8B": "qrm-llama3.1-8b",
-    "L-Lla-8B": "urm-llama-3.1-8b",
-    "R-Lla-8B": "grm-llama3-8b-rewardmodel-ft",
-    "R-Lla-3B": "grm-llama3.2-3b-rewardmodel-ft",
-    "F-Lla-8B-v0.1": "armorm-llama3-8b-v0.1",
-    "R-Gem-2B": "grm-gemma2-2b-rewardmodel-ft",
-}
+MODELS = list(KNOWN)[:10]
 # At four digits, from elo_score with ties averaged.
 SPEARMAN = [0.2932, 0.3323, 0.4047, 0.3915, 0.3738, 0.3452, 0.3741, 0.5411, 0.3765, 0.3586]
 
@@ -44,17 +34,12 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sides(run):
-    return analysis.side_by_side(run, *KEY, list(SLUGS.values()))
-
-
-def gaps(sides, **quirk):
-    table = analysis.humans_gap(analysis.humans_ranks(sides), *KEY, **quirk)
-    return [(row["item"], row["gap"]) for row in table.to_dicts()]
+    return analysis.side_by_side(run, *KEY, MODELS)
 
 
 def test_spearman_with_humans_is_the_published_one(sides):
     table = analysis.humans_correlation(sides, *KEY, np.random.default_rng(0), draws=400)
-    assert table["model"].to_list() == list(SLUGS.values())
+    assert table["model"].to_list() == MODELS
     assert [round(rho, 4) for rho in table["spearman"]] == SPEARMAN
     # As narrow as 7,530 items make them.
     assert (table["ci_low"] < table["spearman"]).all()
@@ -65,7 +50,8 @@ def test_spearman_with_humans_is_the_published_one(sides):
 
 
 def test_the_released_gaps_need_the_quirk(sides):
-    found = gaps(sides, humans_in_median=True)
+    table = analysis.humans_gap(analysis.humans_ranks(sides), *KEY, humans_in_median=True)
+    found = table.select("item", "gap").rows()
     slighted = [("Fingering (sexual act)", 6771.0), ("Erection", 6462.5), ("Black people", 6388.5)]
     assert found[:3] == slighted
     assert found[:-3:-1] == [
@@ -89,7 +75,7 @@ def test_every_published_number_of_the_items_is_within_its_noise(run):
 
 @pytest.mark.parametrize("least_matches", [0, 50])
 def test_regression_to_the_mean_takes_black_people_from_second_to_ninth(run, least_matches):
-    sides = analysis.side_by_side(run, *KEY, list(SLUGS.values()), least_matches)
+    sides = analysis.side_by_side(run, *KEY, MODELS, least_matches)
     assert sides.height == {0: 7530, 50: 7062}[least_matches]
     table = analysis.humans_gap(analysis.humans_ranks(sides), *KEY)
     row = table.row(by_predicate=pl.col("item") == "Black people", named=True)

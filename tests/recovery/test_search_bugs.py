@@ -14,6 +14,7 @@ from engine.search import gcg, objective, proposals
 from engine.search.gcg import build_step_inputs, run_search, trace_frame
 from engine.search.objective import SearchObjective
 from tests.support import searches
+from tests.support.planted import instead
 from tests.support.searches import problem
 
 pytestmark = pytest.mark.slow
@@ -100,69 +101,46 @@ def test_without_a_bug_every_check_passes(checkpoint, check):
 def laid_out(**changes):
     """Plants changes of a packing's fields."""
 
-    def plant(patch):
-        right = objective.pack
+    def wrong(right, *args):
+        layout = right(*args)
+        wrong = {name: change(getattr(layout, name)) for name, change in changes.items()}
+        return dataclasses.replace(layout, **wrong)
 
-        def wrong(*args):
-            layout = right(*args)
-            wrong = {name: change(getattr(layout, name)) for name, change in changes.items()}
-            return dataclasses.replace(layout, **wrong)
-
-        patch.setattr(objective, "pack", wrong)
-
-    return plant
+    return instead(objective, "pack", wrong)
 
 
-def replaced_one_place_on(patch):
+def one_place_on(right, key, ids, *rest):
     """The token that was meant for a position stands at the next."""
-    right = proposals.by_position
-
-    def wrong(key, ids, *rest):
-        meant = right(key, ids, *rest)
-        changed = jnp.roll(meant != ids, 1, axis=-1)
-        return jnp.where(changed, jnp.roll(meant, 1, axis=-1), ids)
-
-    patch.setattr(proposals, "by_position", wrong)
+    meant = right(key, ids, *rest)
+    changed = jnp.roll(meant != ids, 1, axis=-1)
+    return jnp.where(changed, jnp.roll(meant, 1, axis=-1), ids)
 
 
-def sign_forgotten(patch):
-    right = objective.slopes_of
-    patch.setattr(
-        objective,
-        "slopes_of",
-        lambda model, what, *rest: right(
-            model, dataclasses.replace(what, signs=jnp.ones_like(what.signs)), *rest
-        ),
-    )
+def sign_forgotten(right, model, what, *rest):
+    return right(model, dataclasses.replace(what, signs=jnp.ones_like(what.signs)), *rest)
 
 
-def mask_ignored(patch):
-    right = proposals.first_order_gain
-    patch.setattr(
-        proposals,
-        "first_order_gain",
-        lambda slopes, ids, allowed, *rest: right(slopes, ids, jnp.ones_like(allowed), *rest),
-    )
+def mask_ignored(right, slopes, ids, allowed, *rest):
+    return right(slopes, ids, jnp.ones_like(allowed), *rest)
 
 
-def round_trip_skipped(patch):
-    patch.setattr(SearchObjective, "passes", lambda self, ids: True)
-
-
-def parent_not_appended(patch):
-    patch.setattr(RewardModels, "extend", lambda self, prefix, ids, length: prefix)
-
-
+not_appended = instead(RewardModels, "extend", lambda right, self, prefix, ids, length: prefix)
 BUGS = {
-    "wrong sign in min": (sign_forgotten, check_slopes),
-    "constraint mask ignored": (mask_ignored, check_proposals),
-    "replaced at the next position": (replaced_one_place_on, check_proposals),
+    "wrong sign in min": (instead(objective, "slopes_of", sign_forgotten), check_slopes),
+    "constraint mask ignored": (
+        instead(proposals, "first_order_gain", mask_ignored),
+        check_proposals,
+    ),
+    "replaced at the next position": (
+        instead(proposals, "by_position", one_place_on),
+        check_proposals,
+    ),
     "one position of the parent too few": (laid_out(first=lambda f: f - 1), check_rewards),
     "positions off by one": (laid_out(place=lambda p: p + 1), check_rewards),
     "neighbours in a row seen": (laid_out(reply=lambda r: r * 0), check_rewards),
     "rewards handed to the wrong candidates": (laid_out(slot=lambda w: w[::-1]), check_rewards),
-    "the parent not appended": (parent_not_appended, check_rewards),
-    "round trips not checked": (round_trip_skipped, check_texts),
+    "the parent not appended": (not_appended, check_rewards),
+    "round trips not checked": (instead(SearchObjective, "passes", lambda *_: True), check_texts),
 }
 
 

@@ -85,7 +85,8 @@ def write(adapter: Adapter, folder: Path) -> PreTrainedModel:
         tensors = add(adapter, model)
     destination = folder / "adapter"
     destination.mkdir()
-    save_file({PREFIX + name: t.contiguous() for name, t in tensors.items()}, _weights(folder))
+    tensors = {PREFIX + name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(tensors, destination / "adapter_model.safetensors")
     config = adapter.config | {"base_model_name_or_path": str(folder / "base")}
     (destination / "adapter_config.json").write_text(json.dumps(config))
     torch_models.tokenizer().save_pretrained(destination)
@@ -118,7 +119,3 @@ def _add_product(adapter: Adapter, name: str, module: nn.Module) -> dict[str, to
     b = torch.randn(rows, rank) * 0.2
     module.register_forward_hook(lambda _, x, out: out + scale * (x[0] @ a.T @ b.T))
     return {f"{name}.lora_A.weight": a, f"{name}.lora_B.weight": b}
-
-
-def _weights(folder: Path) -> Path:
-    return folder / "adapter" / "adapter_model.safetensors"

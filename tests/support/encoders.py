@@ -9,25 +9,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import tokenizers
 import torch
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import processors
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
-    BertConfig,
-    DebertaV2Config,
-    DistilBertConfig,
-    ElectraConfig,
-    ModernBertConfig,
+    BertTokenizer,
+    DebertaV2Tokenizer,
     PreTrainedModel,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    XLMRobertaConfig,
+    RobertaTokenizer,
+    TokenizersBackend,
+    XLMRobertaTokenizer,
 )
 
 from engine.checkpoint.card import Checkpoint
 
 WORDS = ("what", "is", "a", "good", "film", "bad", "it", "love", "war", "?", ".", "un", "very")
+BRACKETS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+ANGLES = ("<s>", "<pad>", "</s>", "<unk>")
 _SHAPE = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -51,34 +51,31 @@ _MODERN = {
     **{"norm_eps": 0.02, "local_attention": 12, "global_attn_every_n_layers": 2},
     **{"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
 }
+# Of DeBERTa v2 in its first form: matrices of their own for positions, without buckets.
+_FIRST = {
+    **{"share_att_key": False, "position_buckets": -1, "max_relative_positions": 24},
+    **{"norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
+}
 FAMILIES = {
-    "deberta-v3": lambda **more: DebertaV2Config(**{**_SHAPE, **_DEBERTA, **more}),
-    # Of DeBERTa v2 in its first form: matrices of their own for positions, without buckets.
-    "deberta-v2": lambda **more: DebertaV2Config(
-        **{
-            **_SHAPE,
-            **_DEBERTA,
-            **{"share_att_key": False, "position_buckets": -1, "max_relative_positions": 24},
-            **{"norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
-            **more,
-        }
-    ),
-    "electra": lambda **more: ElectraConfig(**{**_SHAPE, "embedding_size": 16, **more}),
-    "roberta": lambda **more: RobertaConfig(**{**_SHAPE, "type_vocab_size": 1, **more}),
-    "xlm-roberta": lambda **more: XLMRobertaConfig(**{**_SHAPE, "type_vocab_size": 1, **more}),
-    "bert": lambda **more: BertConfig(**{**_SHAPE, **more}),
-    "distilbert": lambda **more: DistilBertConfig(**{**_DISTIL, **more}),
-    "modernbert": lambda **more: ModernBertConfig(**{**_SHAPE, **_MODERN, **more}),
-    "modernbert, mean": lambda **more: ModernBertConfig(
-        **{**_SHAPE, **_MODERN, "classifier_pooling": "mean", **more}
-    ),
+    "deberta-v3": ("deberta-v2", _SHAPE | _DEBERTA),
+    "deberta-v2": ("deberta-v2", _SHAPE | _DEBERTA | _FIRST),
+    "electra": ("electra", _SHAPE | {"embedding_size": 16}),
+    "roberta": ("roberta", _SHAPE | {"type_vocab_size": 1}),
+    "xlm-roberta": ("xlm-roberta", _SHAPE | {"type_vocab_size": 1}),
+    "bert": ("bert", _SHAPE),
+    "distilbert": ("distilbert", _DISTIL),
+    "modernbert": ("modernbert", _SHAPE | _MODERN),
+    "modernbert, mean": ("modernbert", _SHAPE | _MODERN | {"classifier_pooling": "mean"}),
 }
 
 
 def build(name: str, **more) -> PreTrainedModel:
     """A random model whose rewards vary with every input."""
     torch.manual_seed(sum(map(ord, name)))
-    model = AutoModelForSequenceClassification.from_config(FAMILIES[name](**more)).eval()
+    kind, fields = FAMILIES[name]
+    model = AutoModelForSequenceClassification.from_config(
+        AutoConfig.for_model(kind, **fields | more)
+    ).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             scale = parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.3
@@ -92,71 +89,36 @@ def build(name: str, **more) -> PreTrainedModel:
     return model
 
 
-def tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """WordPiece, Unigram with metaspace, or byte-level BPE, with the family's separators."""
+def tokenizer(name: str) -> TokenizersBackend:
+    """WordPiece, Unigram with metaspace, or byte-level BPE, as transformers makes the family's."""
     if name.startswith(("bert", "electra", "distilbert")):
-        return _wordpiece()
-    return _unigram(name) if name.startswith(("deberta", "xlm")) else _bytes(name)
-
-
-def _wordpiece() -> PreTrainedTokenizerFast:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *"abcdefghijklm", "##s", "##ly", "##ed"]
-    made = tokenizers.Tokenizer(
-        models.WordPiece(
-            {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}, unk_token="[UNK]"
-        )
-    )
-    made.normalizer = normalizers.BertNormalizer(lowercase=True)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    return _special(made, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", *pieces[:4])
-
-
-def _unigram(name: str) -> PreTrainedTokenizerFast:
-    roberta = name == "xlm-roberta"
-    special = ["<s>", "<pad>", "</s>", "<unk>"] if roberta else ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+        pieces = [*BRACKETS, *WORDS, *"abcdefghijklm", "##s", "##ly", "##ed"]
+        return BertTokenizer({piece: i for i, piece in enumerate(dict.fromkeys(pieces))})
+    if not name.startswith(("deberta", "xlm")):
+        return _bytes(name)
+    kind, special = DebertaV2Tokenizer, BRACKETS
+    if name.startswith("xlm"):
+        kind, special = XLMRobertaTokenizer, ANGLES
     pieces = [*special, *(f"▁{word}" for word in WORDS), *WORDS, "▁", *"bcdefghij"]
-    scores = [(piece, -float(i) / 8) for i, piece in enumerate(dict.fromkeys(pieces))]
-    made = tokenizers.Tokenizer(models.Unigram(scores, unk_id=3, byte_fallback=False))
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    made.decoder = decoders.Metaspace()
-    if roberta:
-        start, pad, end, unknown = special
-        pair = f"{start} $A {end} {end} $B {end}"
-        return _special(made, f"{start} $A {end}", pair, pad, unknown, start, end)
-    pad, start, end, unknown = special
-    pair = f"{start} $A {end} $B:1 {end}:1"
-    return _special(made, f"{start} $A {end}", pair, pad, unknown, start, end)
+    return kind([(piece, -float(i) / 8) for i, piece in enumerate(dict.fromkeys(pieces))])
 
 
-def _bytes(name: str) -> PreTrainedTokenizerFast:
-    roberta = name == "roberta"
-    special = ["<s>", "<pad>", "</s>", "<unk>"] if roberta else ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    letters = [*"abcdefghijklmnopqrstuvwxyz?.", "Ġ"]
-    pieces = [*special, *letters, "lo", "ve", "love", "Ġlove", "fi", "lm", "film", "Ġa"]
+def _bytes(name: str) -> RobertaTokenizer:
+    special = ANGLES if name == "roberta" else BRACKETS
+    pieces = [*special, *"abcdefghijklmnopqrstuvwxyz?.", "Ġ", "lo", "ve", "love", "Ġlove"]
+    vocab = {piece: i for i, piece in enumerate([*pieces, "fi", "lm", "film", "Ġa"])}
     merges = [("l", "o"), ("v", "e"), ("lo", "ve"), ("Ġ", "love"), ("f", "i"), ("l", "m")]
     merges += [("fi", "lm"), ("Ġ", "a")]
-    made = tokenizers.Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    if roberta:
-        start, pad, end, unknown = special
-        made.post_processor = processors.RobertaProcessing((end, 2), (start, 0))
-        return _special(made, "", "", pad, unknown, start, end)
-    return _special(made, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", *special)
-
-
-def _special(made, single, pair, pad, unknown, start, end) -> PreTrainedTokenizerFast:
-    made.add_special_tokens([pad, unknown, start, end])
-    ids = [(token, made.token_to_id(token)) for token in (start, end)]
-    if single:
-        made.post_processor = processors.TemplateProcessing(
-            single=single, pair=pair, special_tokens=ids
-        )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        **{"pad_token": pad, "unk_token": unknown, "cls_token": start, "sep_token": end},
+    if name == "roberta":
+        return RobertaTokenizer(vocab, merges)
+    roles = zip(("pad", "unk", "cls", "sep", "bos", "eos"), [*BRACKETS, *BRACKETS[2:]], strict=True)
+    made = RobertaTokenizer(vocab, merges, **{f"{role}_token": token for role, token in roles})
+    made.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
+    return made
 
 
 def save(model: PreTrainedModel, name: str, folder: Path, **config) -> Path:
@@ -190,16 +152,13 @@ def outputs(model: PreTrainedModel, backend, prompt: str, replies: Sequence[str]
 
 def of_ids(model, ids: list[list[int]], kinds: list[list[int]]) -> np.ndarray:
     """Logits of sequences of ids and their token types, in one padded batch."""
-    most, pad = max(map(len, ids)), model.config.pad_token_id
-
-    def filled(rows, value):
-        return torch.tensor([[*row, *[value] * (most - len(row))] for row in rows])
-
-    given = {
-        "input_ids": filled(ids, pad),
-        "attention_mask": filled([[1] * len(row) for row in ids], 0),
-    }
+    columns = {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]}
     if getattr(model.config, "type_vocab_size", 0) > 1:
-        given["token_type_ids"] = filled(kinds, 0)
+        columns["token_type_ids"] = kinds
+    fills = {"input_ids": model.config.pad_token_id}
+    given = {
+        name: pad_sequence([*map(torch.tensor, rows)], True, fills.get(name, 0))
+        for name, rows in columns.items()
+    }
     with torch.no_grad():
         return model(**given).logits.numpy()

@@ -58,11 +58,7 @@ def pair_of(tmp_path_factory):
     """Name of a model in torch -> Pair, converted once."""
     from tests.support import parity
 
-    @functools.cache
-    def build(name: str) -> parity.Pair:
-        return parity.converted(name, tmp_path_factory.mktemp("pair"))
-
-    return build
+    return functools.cache(lambda name: parity.converted(name, tmp_path_factory.mktemp("pair")))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import errno
 import os
 
 from engine.errors import AssayError
+from tests.support.killed import killed_after
 
 
 def refusal(monkeypatch, writes: int, call) -> str:
@@ -14,15 +15,9 @@ def refusal(monkeypatch, writes: int, call) -> str:
       writes: files that reach the disk.
       call: what writes.
     """
-    original, left = os.fsync, iter(range(writes))
-
-    def full(descriptor):
-        if next(left, None) is None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        original(descriptor)
-
+    full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
+        killed_after(patched, os, "fsync", writes, full)
         try:
             call()
         except AssayError as error:

@@ -6,7 +6,6 @@ random trunk, saved under the class, key names and module indices of its checkpo
 
 import dataclasses
 import itertools
-import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -35,43 +34,35 @@ class HeadResult(NamedTuple):
     values: torch.Tensor = torch.zeros(0)  # of the objectives
 
 
-def place_at(owner: nn.Module, name: str, module: nn.Module) -> None:
-    """Makes a module an attribute under a name with dots."""
-    *parents, last = name.split(".")
-    for parent in parents:
-        setattr(owner, parent, nn.Module())
-        owner = getattr(owner, parent)
-    setattr(owner, last, module)
-
-
-class MLP(nn.Module):
-    """Linear, ReLU, Linear with biases; `name` is where a checkpoint has them."""
-
-    gated = False
-
-    def __init__(self, width: int, name: str, hidden: int, rows=1, *, reward=lambda r: r[0]):
-        super().__init__()
-        layers = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, rows))
-        place_at(self, name, layers)
-        self.layers, self.reward = operator.attrgetter(name), reward
-
-    def forward(self, h, at_gate) -> HeadResult:
-        return HeadResult(self.reward(self.layers(self)(h)))
-
-
 class Rows(nn.Module):
-    """Rows of a linear layer that a checkpoint calls `name`; `reward` makes one number of them."""
+    """A layer, or an MLP, that a checkpoint calls `name`; `reward` makes one number of its rows."""
 
     gated = False
 
-    def __init__(self, width: int, name: str, rows: int = 1, *, bias=False, reward=lambda r: r[0]):
+    def __init__(self, name: str, layer: nn.Module, reward=lambda rows: rows[0]):
         super().__init__()
-        place_at(self, name, nn.Linear(width, rows, bias=bias))
-        self.layer, self.reward = operator.attrgetter(name), reward
+        *parents, last = name.split(".")
+        owner = self
+        for parent in parents:
+            setattr(owner, parent, nn.Module())
+            owner = getattr(owner, parent)
+        setattr(owner, last, layer)
+        self.name, self.reward = name, reward
 
     def forward(self, h, at_gate) -> HeadResult:
-        values = self.layer(self)(h)
-        return HeadResult(self.reward(values), values if len(values) > 1 else values[:0])
+        layer = self.get_submodule(self.name)
+        rows = layer(h)
+        many = isinstance(layer, nn.Linear) and len(rows) > 1  # of an MLP none is an objective
+        return HeadResult(self.reward(rows), rows if many else rows[:0])
+
+
+def rows(width: int, name: str, count: int = 1, *, bias: bool = False, **reward) -> Rows:
+    return Rows(name, nn.Linear(width, count, bias=bias), **reward)
+
+
+def mlp(width: int, name: str, hidden: int, count: int = 1, **reward) -> Rows:
+    layers = nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, count)
+    return Rows(name, nn.Sequential(*layers), **reward)
 
 
 class URM(nn.Module):
@@ -128,18 +119,13 @@ class Gated(nn.Module):
         reward = (self.gate(at_gate) * mixed).sum()
         return HeadResult(reward, objectives)
 
-    def coefficients(self, at_gate):
-        """They sum the objectives to the reward."""
-        gate = self.gate(at_gate)
-        return gate if self.reward_transform_matrix is None else self.reward_transform_matrix @ gate
+
+def inform(width: int) -> Rows:
+    return mlp(width, "score", hidden=width)
 
 
-def inform(width: int) -> MLP:
-    return MLP(width, "score", hidden=width)
-
-
-def grm_sftreg(width: int) -> MLP:
-    return MLP(width, "v_head.summary", hidden=HIDDEN)
+def grm_sftreg(width: int) -> Rows:
+    return mlp(width, "v_head.summary", hidden=HIDDEN)
 
 
 def armorm(width: int) -> Gated:
@@ -149,7 +135,11 @@ def armorm(width: int) -> Gated:
 
 
 def _blocks(width: int, dropout: bool) -> list[nn.Module]:
-    """Three of Linear (no bias), ReLU, BatchNorm, and in QRM-Gemma Dropout between them."""
+    """Three of Linear (no bias), ReLU, BatchNorm, and in QRM-Gemma Dropout between them.
+
+    With the layer behind them: Linear at 0, 3, 6, 9 and BatchNorm at 2, 5, 8 of what is published;
+    with Dropout 0, 4, 8, 11 and 2, 6, 10.
+    """
     modules: list[nn.Module] = []
     for block in range(3):
         modules += [nn.Linear(width, HIDDEN, bias=False), nn.ReLU(), nn.BatchNorm1d(HIDDEN)]
@@ -225,32 +215,32 @@ def _normalised(rows):
 # Heads under the names and in the files in which tools write them.
 FORMS = {
     "a value head of OpenRLHF": Case(
-        lambda width: Rows(width, "value_head"),
+        lambda width: rows(width, "value_head"),
         architecture="RewardModel",
         config=(("value_head_prefix", "value_head"), ("normalize_reward", False), ("mean", 1.0)),
     ),
     "a head that OpenRLHF's user named, normalised": Case(
-        lambda width: Rows(width, "my.head", reward=_normalised),
+        lambda width: rows(width, "my.head", reward=_normalised),
         "mistral",
         "RewardModel",
         (("value_head_prefix", "my.head"), *_NORMALISED),
     ),
     "an MLP, normalised": Case(
-        lambda width: MLP(width, "score", HIDDEN, reward=_normalised),
+        lambda width: mlp(width, "score", HIDDEN, reward=_normalised),
         "qwen2",
         "Qwen2ForRewardModel",
         _NORMALISED,
     ),
-    "UltraRM": Case(lambda width: Rows(width, "regression_head"), architecture="LlamaRewardModel"),
-    "a score_head with a bias": Case(lambda width: Rows(width, "score_head", bias=True)),
+    "UltraRM": Case(lambda width: rows(width, "regression_head"), architecture="LlamaRewardModel"),
+    "a score_head with a bias": Case(lambda width: rows(width, "score_head", bias=True)),
     "TRL's value head": Case(
-        lambda width: Rows(width, "v_head.summary", bias=True),
+        lambda width: rows(width, "v_head.summary", bias=True),
         architecture="LlamaForCausalLM",
         prefix="pretrained_model.",
         lm_head=True,
     ),
     "LLaMA-Factory": Case(
-        lambda width: Rows(width, "v_head.summary", bias=True),
+        lambda width: rows(width, "v_head.summary", bias=True),
         "qwen2",
         "Qwen2ForCausalLM",
         file="value_head.safetensors",
@@ -260,38 +250,37 @@ FORMS = {
         grm_sftreg, architecture="LlamaForCausalLM", config=_VHEAD, lm_head=True
     ),
     "OpenAssistant's Pythia": Case(
-        lambda width: Rows(width, "out_proj", bias=True),
+        lambda width: rows(width, "out_proj", bias=True),
         "gpt_neox",
         "GPTNeoXRewardModel",
         (("model_type", "gpt_neox_reward_model"), ("pooling", "last")),
     ),
     "a row of ten": Case(
-        lambda width: Rows(width, "score", 10, reward=lambda rows: rows[9]),
+        lambda width: rows(width, "score", 10, reward=lambda rows: rows[9]),
         "mistral, no window",
         "MistralForSequenceClassification",
         _LABELS,
         reward="LABEL_9",
     ),
     "a difference of two rows with biases": Case(
-        lambda width: Rows(width, "score", 2, bias=True, reward=_difference),
+        lambda width: rows(width, "score", 2, bias=True, reward=_difference),
         "qwen3",
         "Qwen3ForTokenClassification",
         reward="1 - 0",
     ),
     "Qwen's process reward model": Case(
-        lambda width: MLP(width, "score", width, rows=2, reward=_difference),
+        lambda width: mlp(width, "score", width, 2, reward=_difference),
         "qwen2",
         "Qwen2ForProcessRewardModel",
         lm_head=True,
         token="<extra_0>",
     ),
     "Athene": Case(
-        lambda width: Rows(width, "v_head"),
+        lambda width: rows(width, "v_head"),
         architecture="AtheneForSequenceClassification",
         token="<|reserved_special_token_1|>",
     ),
 }
-GATED = [name for name in CASES if name.startswith(("ArmoRM", "QRM"))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,12 +310,8 @@ def load(name: str, folder: Path) -> Loaded:
     head = random_head(case, model.config.hidden_size)
     save(case, head, folder / "hf")
     checkpoint = convert(folder / "hf", folder / "checkpoint", case.variant, case.reward)
-    return Loaded(model.base_model, head, checkpoint, restore(checkpoint))
-
-
-def restore(checkpoint: Checkpoint, **settings) -> parity.Restored:
-    """A checkpoint whose results have all columns that its head knows."""
-    return parity.restore(checkpoint, objectives="values", **settings)
+    restored = parity.restore(checkpoint, objectives="values")
+    return Loaded(model.base_model, head, checkpoint, restored)
 
 
 def last_occurrence(sequence: Sequence[int]) -> int:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
-_LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")
+_LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")  # with S(n) where an array lies in vector memory
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TYPE = r"(\((?:[^()]|\([^()]*\))*\)|[^\s()]+)"
 _INSTRUCTION = re.compile(rf"^\s+(ROOT )?%?([\w.\-]+) = {_TYPE} ([a-z][\w\-]*)\((.*)$")
-_ARRAY = re.compile(r"\b(pred|[a-z]+\d+[a-z0-9]*)\[([\d,]*)\](\{[^{}]*\})?")
-_BITS = {"pred": 8}
+_ARRAY = re.compile(r"\b(pred|[a-z]+\d+[a-z0-9]*)\[([\d,]*)\](@?)")
+_LEAST_BYTES = 2**16  # of a copy that counts
 # Operations that move nothing, or hand on what an operand holds.
 _FREE = {
     "parameter", "get-tuple-element", "tuple", "bitcast", "constant", "iota", "while", "call",
@@ -33,11 +33,7 @@ class Array:
     def bytes(self) -> float:
         """Bytes of its elements, without padding."""
         digits = re.search(r"\d+", self.dtype)
-        bits = _BITS.get(self.dtype) or int(digits[0])
-        return math.prod(self.shape) * bits / 8
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        return math.prod(self.shape) * (int(digits[0]) / 8 if digits else 1)  # of pred
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,34 +79,29 @@ class Program:
         readers = []
         for body in self.computations.values():
             arrays = {i.name: i.arrays for i in body}
-            for i in body:
-                if i.op in ops:
-                    readers.append((i, sum((arrays.get(name, ()) for name in i.operands), ())))
+            reading = [i for i in body if i.op in ops]
+            readers += [(i, sum((arrays.get(n, ()) for n in i.operands), ())) for i in reading]
         return readers
 
-    def weight_copies(self, least_bytes: float = 2**16) -> list[Instruction]:
-        """Everything of at least `least_bytes` that is written to HBM and depends on weights alone.
+    def weight_copies(self) -> list[Instruction]:
+        """Everything but small arrays that is written to HBM and depends on weights alone.
 
         Weights are the entry's parameters whose name begins with `params`. Blocks that are only
         fetched into a chip's vector memory do not count.
-
-        Raises:
-          ValueError: no parameter has such a name.
         """
         copies: list[Instruction] = []
 
         def visit(i: Instruction, kinds: Sequence[int]) -> None:
             array, prefetch = i.arrays[0], i.op.endswith("-start") and "S(1)" in i.text
             if max(kinds, default=_CONSTANT) == _WEIGHT and array.in_hbm and not prefetch:
-                copies.extend([i] * (array.bytes >= least_bytes))
+                copies.extend([i] * (array.bytes >= _LEAST_BYTES))
 
         parameters = [i for i in self.computations[self.entry] if i.op == "parameter"]
         kinds = [
             _WEIGHT if i.op_name.startswith("params") else _DATA
             for i in sorted(parameters, key=lambda i: i.index)
         ]
-        if _WEIGHT not in kinds:
-            raise ValueError("no parameter of the program is named params")
+        assert _WEIGHT in kinds, "no parameter of the program is named params"
         self._spread(self.entry, kinds, visit)
         return copies
 
@@ -163,21 +154,19 @@ class Program:
 
 
 def _instruction(line: str) -> Instruction | None:
-    stripped = _COMMENT.sub("", line)
-    match = _INSTRUCTION.match(_LAYOUT.sub("", stripped))
-    if not match:
+    placed = _LAYOUT.sub(lambda layout: "@" * ("S(" in layout[0]), _COMMENT.sub("", line))
+    if not (match := _INSTRUCTION.match(placed)):
         return None
-    name, kind, op, rest = match[2], match[3], match[4], match[5]
-    typed = stripped.partition(" = ")[2]
+    root, name, kind, op, rest = match.groups()
     inside, _, attributes = rest.partition(")")
     body = re.search(r"\bbody=%?([\w.\-]+)", attributes)
     op_name = re.search(r'op_name="([^"]*)"', line)
     index = re.search(r"index=(\d+)", attributes)
     return Instruction(
         name=name,
-        root=bool(match[1]),
+        root=bool(root),
         op=op,
-        arrays=_arrays(typed, kind),
+        arrays=tuple(map(_array, _ARRAY.findall(kind))),
         operands=tuple(re.findall(r"%([\w.\-]+)", inside)),
         body=body[1] if body else "",
         op_name=op_name[1] if op_name else "",
@@ -186,11 +175,6 @@ def _instruction(line: str) -> Instruction | None:
     )
 
 
-def _arrays(typed: str, kind: str) -> tuple[Array, ...]:
-    """The arrays of a result; `kind` is its type without layouts, `typed` begins with layouts."""
-    count = len(_ARRAY.findall(kind))
-    arrays = []
-    for match in list(_ARRAY.finditer(typed))[:count]:
-        shape = tuple(int(n) for n in match[2].split(",") if n)
-        arrays.append(Array(match[1], shape, "S(" not in (match[3] or "")))
-    return tuple(arrays)
+def _array(found: tuple[str, str, str]) -> Array:
+    dtype, sizes, elsewhere = found
+    return Array(dtype, tuple(int(n) for n in sizes.split(",") if n), not elsewhere)

@@ -1,8 +1,8 @@
 """A server on the loopback that speaks the protocol of the Hugging Face Hub, and can misbehave.
 
 It answers what `huggingface_hub` asks when it downloads: revisions, listings of files, metadata of
-files, and their bytes. Small files are redirected on the same host, large ones to a second server
-with a signed URL, as by the hub, and ranges are served.
+files, and their bytes. Large files are redirected to a host of another name with a signed URL,
+as by the hub, and ranges are served.
 """
 
 import contextlib
@@ -12,9 +12,11 @@ import json
 import re
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tests.support.folders import files_of
 
 SIGNATURE = "X-Signature=only-for-the-client"
 _LARGE = re.compile(r"\.(safetensors|bin|pt)$")  # kept as LFS files
@@ -31,18 +33,14 @@ class Hub:
     """The repositories, the paths that were requested, and what is to go wrong."""
 
     def __init__(self):
-        self.url = self.content_url = ""
+        self.url = ""
         self.repositories: dict[str, Repository] = {}
         self.requests: list[str] = []
         self.broken: list[tuple[str, int]] = []  # pattern of requests -> bytes that they get
 
     def add(self, name: str, folder: Path, branch: str = "main") -> str:
         """Commits the files of a folder to a branch; returns the commit."""
-        files = {
-            str(path.relative_to(folder)): path.read_bytes()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
+        files = files_of(folder)
         repository = self.repositories.setdefault(name, Repository({}, {}))
         described = [name, branch, {path: _sha1(content) for path, content in files.items()}]
         commit = hashlib.sha1(repr(described).encode()).hexdigest()
@@ -54,24 +52,32 @@ class Hub:
         """Connections of requests `METHOD path` that match the pattern end after some bytes."""
         self.broken.append((pattern, after))
 
-    def end_of(self, request: str) -> int | None:
-        return next((end for pattern, end in self.broken if re.search(pattern, request)), None)
+    def files(self) -> list[tuple[str, bytes]]:
+        """Path and content of every file of every commit."""
+        commits = [files for r in self.repositories.values() for files in r.commits.values()]
+        return [file for files in commits for file in files.items()]
 
     def downloads(self, name: str) -> list[str]:
         """Requests for the content of a large file of some repository."""
-        commits = [files for r in self.repositories.values() for files in r.commits.values()]
-        hashes = {sha256(files[name]) for files in commits if name in files}
-        return [path for path in self.requests if any(path.startswith(f"/{h}") for h in hashes)]
+        hashes = tuple(f"/{sha256(content)}" for path, content in self.files() if path == name)
+        return [path for path in self.requests if path.startswith(hashes)]
 
 
 @contextlib.contextmanager
 def running() -> Iterator[Hub]:
-    """Both servers, until the end of the block."""
+    """The server, until the end of the block."""
     hub = Hub()
-    with contextlib.ExitStack() as stack:
-        hub.url = stack.enter_context(_serving(_handler(hub, _Answers)))
-        hub.content_url = stack.enter_context(_serving(_handler(hub, _Content)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (_Answers,), {"hub": hub}))
+    server.daemon_threads = True
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=[0.02])
+    thread.start()
+    try:
         yield hub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def point(monkeypatch, hub: Hub, cache: Path) -> None:
@@ -93,26 +99,13 @@ def point(monkeypatch, hub: Hub, cache: Path) -> None:
     }
     for name, value in values.items():
         monkeypatch.setattr(constants, name, value)
-    for name, value in environment(hub, cache).items():
-        monkeypatch.setenv(name, value)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1,localhost")
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
 
 
-def environment(hub: Hub, cache: Path) -> dict[str, str]:
-    """The same for another process."""
-    return {
-        "HF_ENDPOINT": hub.url,
-        "HF_HOME": str(cache.parent / "hf-home"),
-        "HF_HUB_CACHE": str(cache),
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",
-        "NO_PROXY": "127.0.0.1",
-        "no_proxy": "127.0.0.1",
-    }
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
 
@@ -126,13 +119,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if not re.fullmatch(r"bytes=\d+-\d+", self.headers.get("Range", "")):  # of headers
             self.hub.requests.append(self.path)
-        self.serve(self.path.split("?")[0], self.hub.end_of(f"{self.command} {self.path}"))
+        request, broken = f"{self.command} {self.path}", self.hub.broken
+        end = next((end for pattern, end in broken if re.search(pattern, request)), None)
+        self._serve(self.path.split("?")[0], end)
 
     def log_message(self, format, *arguments) -> None:  # its name in the base class
         pass
-
-    def serve(self, path: str, end: int | None) -> None:
-        raise NotImplementedError
 
     def answer(
         self,
@@ -153,20 +145,13 @@ class _Handler(BaseHTTPRequestHandler):
     def error(self, status: int, code: str, message: str = "") -> None:
         self.answer(status, {"X-Error-Code": code, "X-Error-Message": message or code})
 
-
-class _Answers(_Handler):
-    """The hub itself."""
-
-    def serve(self, path: str, end: int | None) -> None:
+    def _serve(self, path: str, end: int | None) -> None:
+        if re.fullmatch("/[0-9a-f]{64}", path):
+            return self._content(path.strip("/"), end)
         if found := re.fullmatch("/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
             name, what, revision = map(urllib.parse.unquote, found.groups())
         elif found := re.fullmatch("/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             name, revision, what = map(urllib.parse.unquote, found.groups())
-        elif found := re.fullmatch("/api/resolve-cache/models/([^/]+/[^/]+)/([^/]+)/(.+)", path):
-            name, commit, what = found.groups()
-            content = self.hub.repositories[name].commits[commit][what]
-            headers = {"X-Repo-Commit": commit, "ETag": f'"{_sha1(content)}"'}
-            return self.answer(200, headers, content, end)
         else:
             return self.error(404, "RepoNotFound")
         repository = self.hub.repositories.get(name)
@@ -179,7 +164,7 @@ class _Answers(_Handler):
             return self._json({"id": name, "sha": commit, "siblings": []})
         if what == "tree":
             return self._json([self._row(*file) for file in repository.commits[commit].items()])
-        self._file(name, repository, commit, what)
+        self._file(name, repository, commit, what, end)
 
     def _row(self, name: str, content: bytes) -> dict:
         row = {"type": "file", "path": name, "size": len(content), "oid": _sha1(content)}
@@ -187,7 +172,9 @@ class _Answers(_Handler):
             row["lfs"] = {"oid": sha256(content), "size": len(content), "pointerSize": 134}
         return row
 
-    def _file(self, name: str, repository: Repository, commit: str, path: str) -> None:
+    def _file(
+        self, name: str, repository: Repository, commit: str, path: str, end: int | None
+    ) -> None:
         if repository.gated:
             message = f"Access to model {name} is restricted."
             return self.error(repository.gated, "GatedRepo", message)
@@ -196,24 +183,19 @@ class _Answers(_Handler):
             return self.error(404, "EntryNotFound")
         headers = {"X-Repo-Commit": commit}
         if not _LARGE.search(path):
-            headers["Location"] = f"/api/resolve-cache/models/{name}/{commit}/{path}"
-            return self.answer(307, headers)
+            return self.answer(200, {**headers, "ETag": f'"{_sha1(content)}"'}, content, end)
+        elsewhere = self.hub.url.replace("127.0.0.1", "localhost")
         size, digest = len(content), sha256(content)
         headers |= {"X-Linked-Size": str(size), "X-Linked-Etag": f'"{digest}"'}
-        headers["Location"] = f"{self.hub.content_url}/{digest}?{SIGNATURE}"
+        headers["Location"] = f"{elsewhere}/{digest}?{SIGNATURE}"
         self.answer(302, headers)
 
     def _json(self, value: object) -> None:
         self.answer(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
-
-class _Content(_Handler):
-    """The host of large files, which knows them by hash and takes signed URLs alone."""
-
-    def serve(self, path: str, end: int | None) -> None:
-        commits = [files for r in self.hub.repositories.values() for files in r.commits.values()]
-        contents = {sha256(c): c for files in commits for c in files.values()}
-        content = contents.get(path.strip("/"))
+    def _content(self, digest: str, end: int | None) -> None:
+        """A large file, by its hash and signed URL alone."""
+        content = next((c for _, c in self.hub.files() if sha256(c) == digest), None)
         if content is None or not self.path.endswith(SIGNATURE):
             return self.answer(403)
         if not (wanted := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))):
@@ -221,24 +203,6 @@ class _Content(_Handler):
         piece = content[int(wanted[1]) : int(wanted[2] or len(content)) + 1]
         place = f"bytes {wanted[1]}-{int(wanted[1]) + len(piece) - 1}/{len(content)}"
         self.answer(206, {"Content-Range": place}, piece, end)
-
-
-def _handler(hub: Hub, kind: type[_Handler]) -> type[_Handler]:
-    return type(kind.__name__, (kind,), {"hub": hub})
-
-
-@contextlib.contextmanager
-def _serving(handler: Callable) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=[0.02])
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def _sha1(content: bytes) -> str:

@@ -5,13 +5,13 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing catches it."""
 
 
-def killed_after(monkeypatch, owner, name, calls):
-    """Lets `owner.name` run `calls` times; the process dies at the next."""
+def killed_after(monkeypatch, owner, name, calls, error=Killed):
+    """Lets `owner.name` run `calls` times; the process dies at the next, or has an `error`."""
     original, left = getattr(owner, name), iter(range(calls))
 
     def dies(*args, **kwargs):
         if next(left, None) is None:
-            raise Killed
+            raise error
         return original(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, dies)

@@ -5,7 +5,7 @@ every analysis has something to find: a word's value, which depends on the lexic
 base, of a developer and of a model; and the prompt, which asks for good or for bad.
 """
 
-import dataclasses
+import itertools
 import pathlib
 from collections.abc import Mapping
 
@@ -14,23 +14,12 @@ import polars as pl
 
 from analysis.model_info import ModelInfo
 from analysis.words import lexicons
+from configs.known_models import KNOWN
 from engine.runs import schema
 from tests.support.runs import AWKWARD, PROMPTS, add_result, write_run
 
-PAPER = {
-    "qrm-gemma-2-27b": "gemma",
-    "skywork-reward-gemma-2-27b-v0.2": "gemma",
-    "skywork-reward-gemma-2-27b": "gemma",
-    "skywork-reward-llama-3.1-8b-v0.2": "llama",
-    "qrm-llama3.1-8b": "llama",
-    "urm-llama-3.1-8b": "llama",
-    "grm-llama3-8b-rewardmodel-ft": "llama",
-    "grm-llama3.2-3b-rewardmodel-ft": "llama",
-    "armorm-llama3-8b-v0.1": "llama",
-    "grm-gemma2-2b-rewardmodel-ft": "gemma",
-}
+PAPER = {slug: "gemma" if "gemma" in slug else "llama" for slug in itertools.islice(KNOWN, 10)}
 PAPER_SIZES = {"llama": 128_256, "gemma": 256_000}
-LEAST_TOKENS = 8_192  # The words of the lexicons must fit in.
 _BROKEN = 100  # Tokens of each vocabulary that decode to nothing.
 _PART = 16_384  # Rows, the default of `part_size`.
 _BASES = ("Made-up A", "Made-up B", "Made-up C", "Made-up D", "Made-up E")
@@ -41,18 +30,9 @@ _BAD = ("worst", "most terrible", "most awful", "most harmful", "most worthless"
 _THINGS = ("thing ever", "thing in the world", "thing there is", "thing of all", "concept", "idea")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Question:
-    """A prompt: its text, and how far rewards follow a word's value; below 0 it asks for bad."""
-
-    text: str
-    sign: float
-
-
 def paper_run(run: pathlib.Path, rng: np.random.Generator) -> pathlib.Path:
     """Ten models of the paper's vocabularies under its three prompts; about 5 million rewards."""
-    questions = {p: _Question(text, -0.4 if p == "worst" else 1.0) for p, text in PROMPTS.items()}
-    return _write(run, rng, PAPER, PAPER_SIZES, questions, spare=4 / 3)
+    return _write(run, rng, PAPER, PAPER_SIZES, PROMPTS, spare=4 / 3)
 
 
 def large_run(
@@ -65,10 +45,8 @@ def large_run(
       rng: draws the words and the rewards.
       models: number of models; `infos` describes them.
       prompts: number of prompts, at most 72; the first three are the paper's.
-      tokens: tokens of each vocabulary, at least `LEAST_TOKENS`.
+      tokens: tokens of each vocabulary, at least 8,192: the words of the lexicons must fit in.
     """
-    if tokens < LEAST_TOKENS:
-        raise ValueError(f"tokens={tokens}; allowed: at least {LEAST_TOKENS}")
     names = {slug: "one" if at % 2 else "two" for at, slug in enumerate(infos(models))}
     sizes = {name: tokens for name in sorted(set(names.values()))}
     return _write(run, rng, names, sizes, _questions(prompts), spare=1.1)
@@ -88,17 +66,14 @@ def infos(models: int) -> dict[str, ModelInfo]:
     }
 
 
-def _questions(count: int) -> dict[str, _Question]:
+def _questions(count: int) -> dict[str, str]:
     """The first `count` prompts, by id; good and bad ones alternate."""
-    found = {p: _Question(text, -0.4 if p == "worst" else 1.0) for p, text in PROMPTS.items()}
-    for thing in _THINGS:
-        for good, bad in zip(_GOOD, _BAD, strict=True):
-            for word, sign in ((good, 1.0), (bad, -0.4)):
-                text = f"What, in one word, is the {word} {thing}?"
-                if text not in PROMPTS.values():
-                    found[f"{word}-{thing}".replace(" ", "-")] = _Question(text, sign)
-    if count > len(found):
-        raise ValueError(f"prompts={count}; allowed: at most {len(found)}")
+    found = dict(PROMPTS)
+    for thing, words in itertools.product(_THINGS, zip(_GOOD, _BAD, strict=True)):
+        for word in words:
+            text = f"What, in one word, is the {word} {thing}?"
+            if text not in PROMPTS.values():
+                found[f"{word}-{thing}".replace(" ", "-")] = text
     return dict(list(found.items())[:count])
 
 
@@ -107,39 +82,34 @@ def _write(
     rng: np.random.Generator,
     models: Mapping[str, str],
     sizes: Mapping[str, int],
-    questions: Mapping[str, _Question],
+    questions: Mapping[str, str],
     spare: float,
 ) -> pathlib.Path:
     """Writes a run as the engine does; `spare`: words there are for each token of a vocabulary."""
     known = _known()
     words = _made_up_words(rng, list(known), int(max(sizes.values()) * spare))
     places = {name: _places(rng, len(known), len(words), size) for name, size in sizes.items()}
-    texts = {prompt: question.text for prompt, question in questions.items()}
     tables = {n: [words[i] if i >= 0 else "\ufffd" for i in at] for n, at in places.items()}
-    write_run(run, tables, models, {}, prompts=texts)
+    write_run(run, tables, models, {}, prompts=questions)
     value = _normal(rng, len(words))
     value[: len(known)] += np.fromiter(known.values(), np.float32)
     bases = {base: _normal(rng, len(words)) for base in _BASES}
     meanings = {prompt: 0.4 * _normal(rng, len(words)) for prompt in questions}
     for at, (model, name) in enumerate(models.items()):
         taste = value + 0.7 * bases[_BASES[at % len(_BASES)]] + 0.7 * _normal(rng, len(words))
-        for prompt, question in questions.items():
-            liked = np.append(question.sign * taste + meanings[prompt], np.float32(-1))
+        for prompt, text in questions.items():
+            sign = -0.4 if any(word in text for word in _BAD) else 1.0
+            liked = np.append(sign * taste + meanings[prompt], np.float32(-1))
             reward = liked[places[name]] + 0.5 * _normal(rng, len(places[name]))
-            _write_scores(run, model, prompt, -3 + 4 * np.sinh(0.6 * reward))
+            columns = {"token_id": np.arange(len(reward)), "reward": -3 + 4 * np.sinh(0.6 * reward)}
+            frame = pl.DataFrame(columns, schema_overrides=schema.SCORE_COLUMNS)
+            path, identity = schema.scores_path(model, prompt), {"mode": "ids", "dtype": "float32"}
+            add_result(run, path, frame, _PART, identity=identity, seconds=1.5)
     return run
 
 
 def _normal(rng: np.random.Generator, size: int) -> np.ndarray:
     return rng.standard_normal(size, dtype=np.float32)
-
-
-def _write_scores(run: pathlib.Path, model: str, prompt: str, rewards: np.ndarray) -> None:
-    """Writes the parts of one result; not synced, to be quick."""
-    columns = {"token_id": np.arange(len(rewards)), "reward": rewards}
-    frame = pl.DataFrame(columns, schema_overrides=schema.SCORE_COLUMNS)
-    identity = {"mode": "ids", "dtype": "float32"}
-    add_result(run, schema.scores_path(model, prompt), frame, _PART, identity=identity, seconds=1.5)
 
 
 def _known() -> dict[str, float]:

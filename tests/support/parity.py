@@ -17,10 +17,11 @@ from jax.sharding import AxisType, Mesh
 from transformers import PreTrainedModel
 
 from engine.checkpoint import restore as restoring
-from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.models.config import Rope
 from engine.models.heads import final_norm
 from engine.scoring import language_passes, reward_passes
+from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, PromptIds
 from tests.support import folders, internlm2, torch_models
@@ -52,11 +53,8 @@ class Restored:
 
     def rebuilt(self) -> "Restored":
         """The same weights, traced anew."""
-        scorer, layers_step = (
-            traced_anew(self.graph, self.scorer),
-            build_layers.__wrapped__(self.graph),
-        )
-        return Restored(self.graph, scorer, layers_step)
+        layers_step = build_layers.__wrapped__(self.graph)
+        return Restored(self.graph, traced_anew(self.graph, self.scorer), layers_step)
 
     def under(self, **changes) -> "Restored":
         """The same weights in a decoder of another config, which may leave some of them unused."""
@@ -107,7 +105,8 @@ def restore(
     """A sharing group; models that differ in their weights only share compiled passes."""
     mesh = mesh or make_mesh()
     graph, params = restoring.restore(group, mesh, np.dtype(dtype), objectives=objectives)
-    scorer = RewardScorer.build(graph, params, mesh, step_size=step_size)
+    kind = LanguageScorer if group[0].card.kind == LANGUAGE else RewardScorer
+    scorer = kind.build(graph, params, mesh, step_size=step_size)
     return Restored(graph, scorer, build_layers(graph))
 
 
@@ -199,7 +198,7 @@ def sequences_of(prompt: PromptIds, candidates: Candidates) -> list[Sequence[int
     ]
 
 
-def traced_anew(graph: nnx.GraphDef, scorer):
+def traced_anew(graph: nnx.GraphDef, scorer, **options):
     """A scorer of rewards or log-probabilities whose passes are what the code says now.
 
     Neither does it take passes that were compiled before, nor are its own kept for others.
@@ -208,7 +207,8 @@ def traced_anew(graph: nnx.GraphDef, scorer):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("compiled", "compiled_over_data"):
             patch.setattr(passes, name, getattr(reward_passes, name).__wrapped__)
-        return scorer.build(graph, scorer.params, scorer.mesh, step_size=scorer.step_size)
+        size = scorer.step_size
+        return scorer.build(graph, scorer.params, scorer.mesh, step_size=size, **options)
 
 
 @functools.cache

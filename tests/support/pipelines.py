@@ -20,6 +20,8 @@ from tokenizers import (
     trainers,
 )
 
+from tests.support import tiny
+
 ROWS = 512  # of the embedding: more than the ids of any of them
 CLOSES, OPENS, BOS = "<|im_end|>", "<|im_start|>", "<|endoftext|>"
 SPECIAL = (BOS, OPENS, CLOSES)
@@ -87,18 +89,11 @@ def _gemma() -> Tokenizer:
 
 def _gaps() -> Tokenizer:
     """Tokens were removed, and others were added behind reserved rows."""
-    fields = json.loads(_byte_level().to_str())
-    vocab = fields["model"]["vocab"]
-    pieces = {piece for merge in fields["model"]["merges"] for piece in merge}
-    for token in [t for t in vocab if len(t) > 1 and t not in pieces and t not in SPECIAL][-5:]:
-        del vocab[token]
-        merges = fields["model"]["merges"]
-        fields["model"]["merges"] = [merge for merge in merges if "".join(merge) != token]
-    for number, content in ((480, "<|first|>"), (500, "<|second|>"), (ROWS + 8, "<|image|>")):
-        vocab[content] = number  # else the library gives it the next free id
-        added = {**fields["added_tokens"][-1], "id": number, "content": content, "special": False}
-        fields["added_tokens"].append(added)
-    return Tokenizer.from_str(json.dumps(fields))
+    made = _byte_level()
+    model = json.loads(made.to_str())["model"]
+    pieces = {piece for merge in model["merges"] for piece in merge} | {*SPECIAL}
+    removed = [token for token in model["vocab"] if len(token) > 1 and token not in pieces][-5:]
+    return tiny.changed(made, removed, {"<|first|>": 480, "<|second|>": 500, "<|image|>": ROWS + 8})
 
 
 def _trained(made: Tokenizer, alphabet: list[str], special: list[str] | None = None) -> Tokenizer:

@@ -92,10 +92,9 @@ def by_flags(port: int, count: int, index: int) -> tuple[list[str], dict[str, st
 
 
 def by_environment(port: int, count: int, index: int) -> tuple[list[str], dict[str, str]]:
-    names = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-    return ["--multihost"], dict(
-        zip(names, (f"127.0.0.1:{port}", str(count), str(index)), strict=True)
-    )
+    address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}"}
+    place = {"JAX_NUM_PROCESSES": str(count), "JAX_PROCESS_ID": str(index)}
+    return ["--multihost"], address | place
 
 
 def by_slurm(port: int, count: int, index: int) -> tuple[list[str], dict[str, str]]:

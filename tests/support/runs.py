@@ -193,17 +193,15 @@ def add_objectives(
     weights: Mapping[str, float] | None = None,
 ) -> None:
     """Adds objectives (name -> values by token) to a scored vocabulary; weights make it gated."""
-    columns = {name: pl.Series(list(x), dtype=pl.Float32) for name, x in objectives.items()}
     identity = {"objectives": tuple(objectives)}
     coefficients = None if weights is None else {n: float(x) for n, x in weights.items()}
-    _add_columns(run, model, prompt, columns, identity, coefficients=coefficients)
+    _add_columns(run, model, prompt, objectives, identity, coefficients=coefficients)
 
 
 def add_lens(run: pathlib.Path, model: str, prompt: str, layers: Sequence[Iterable[float]]) -> None:
     """Adds the reward after each layer but the last (values by token) to a scored vocabulary."""
     names = schema.lens_columns(len(layers) + 1)
-    last = _scored(run, model, prompt)["reward"]
-    columns = [*(pl.Series(list(x), dtype=pl.Float32) for x in layers), last]
+    columns = [*layers, _scored(run, model, prompt)["reward"]]
     identity = {"lens": len(names)}
     _add_columns(run, model, prompt, dict(zip(names, columns, strict=True)), identity)
 
@@ -217,7 +215,7 @@ def _add_columns(
     run: pathlib.Path,
     model: str,
     prompt: str,
-    columns: Mapping[str, pl.Series],
+    columns: Mapping[str, Iterable[float]],
     identity: Mapping[str, Any],
     **fields: Any,
 ) -> None:
@@ -225,7 +223,8 @@ def _add_columns(
     path, frame = schema.scores_path(model, prompt), _scored(run, model, prompt)
     shutil.rmtree(run / path)
     own = {"mode": "ids", "dtype": "float32", **identity}
-    add_result(run, path, frame.with_columns(**columns), identity=own, **fields)
+    series = [pl.Series(name, list(x), dtype=pl.Float32) for name, x in columns.items()]
+    add_result(run, path, frame.with_columns(series), identity=own, **fields)
 
 
 def add_items(
@@ -262,25 +261,16 @@ def add_probes(
 
 def list_of(rows: Sequence[tuple[str, str, str, Mapping[str, str | None]]]) -> pl.DataFrame:
     """Prompt, chosen, rejected, labels of each pair -> the list."""
-    sides = [
-        (number, side, prompt, reply, labels)
-        for number, (prompt, *replies, labels) in enumerate(rows, 1)
-        for side, reply in zip(("chosen", "rejected"), replies, strict=True)
-    ]
-    columns = {
-        "conversation_id": range(len(sides)),
-        "row": [row for row, *_ in sides],
-        "side": [side for _, side, *_ in sides],
-        "id": [f"id-{row}" for row, *_ in sides],
-        "messages": [
-            [{"role": "user", "content": prompt}, {"role": "assistant", "content": reply}]
-            for _, _, prompt, reply, _ in sides
-        ],
-        "labels": [
-            [{"name": key, "value": value} for key, value in labels.items()] for *_, labels in sides
-        ],
-    }
-    return pl.DataFrame(columns, schema=schema.LIST_COLUMNS)
+    sides: list[dict[str, Any]] = []
+    for number, (prompt, *replies, labels) in enumerate(rows, 1):
+        named = [{"name": key, "value": value} for key, value in labels.items()]
+        about = {"row": number, "id": f"id-{number}", "labels": named}
+        for side, reply in zip(("chosen", "rejected"), replies, strict=True):
+            turns = (("user", prompt), ("assistant", reply))
+            messages = [{"role": role, "content": content} for role, content in turns]
+            own = {"conversation_id": len(sides), "side": side, "messages": messages}
+            sides.append(about | own)
+    return pl.DataFrame(sides, schema=schema.LIST_COLUMNS)
 
 
 def add_humans(
@@ -318,7 +308,6 @@ def add_item_logprobs(
     """Adds a language model's log-probabilities of an item list (item -> tokens, logprob)."""
     columns = range(len(replies)), replies, *zip(*replies.values(), strict=True)
     frame = _table(schema.ITEM_LOGPROB_COLUMNS, *columns)
-    edit_run(run, lambda c: c["models"].setdefault(model, _model(model, None)))
     add_result(run, schema.item_logprobs_path(items, model, prompt), frame)
 
 
@@ -332,10 +321,7 @@ def add_search(
     text: str = "",
     **fields: Any,
 ) -> pathlib.Path:
-    """Adds a search with one row per step, of 1e9 operations each; returns its trace.
-
-    `said` are `rejected` and others of `Result`.
-    """
+    """Adds a search with one row per step, of 1e9 operations each; returns its trace."""
     steps = len(rewards)
     columns = {
         "step": range(steps),

@@ -3,11 +3,9 @@
 import dataclasses
 import functools
 
-import numpy as np
 import polars as pl
 
 from engine.checkpoint.card import Checkpoint
-from engine.checkpoint.restore import restore
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.gcg import Ranked, State, StepDriver, build_step, build_step_inputs
@@ -15,7 +13,7 @@ from engine.search.objective import SearchObjective
 from engine.search.run import search_sequences
 from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
-from tests.support.parity import make_mesh
+from tests.support.parity import make_mesh, restore
 
 PROMPT = {"who": "Who?"}
 SETTINGS = SearchSettings(
@@ -74,9 +72,7 @@ def scorer(model: Checkpoint, data: int = 1) -> RewardScorer:
 
 @functools.cache
 def _scorer(path, data) -> RewardScorer:
-    mesh = make_mesh(data)
-    restored = restore([Checkpoint.open(path)], mesh, np.dtype("float32"))
-    return RewardScorer.build(*restored, mesh, step_size=16)
+    return restore(Checkpoint.open(path), mesh=make_mesh(data)).scorer
 
 
 def plain_rewards(scorer, problem, ids):

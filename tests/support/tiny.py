@@ -6,7 +6,7 @@ text tokenises: bytes stand alone, a word of `WORDS` is one token, with or witho
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -84,14 +84,23 @@ def with_gaps() -> PreTrainedTokenizerFast:
     Its ids are 0 to 287 without those of `ORPHAN` and of the byte `ÿ`, and 300.
     """
     made = tokenizer()
-    fields = json.loads(made.backend_tokenizer.to_str())
-    for token in (ORPHAN, _byte_level("\u00ff")[-1]):
-        del fields["model"]["vocab"][token]
-    fields["model"]["vocab"]["<|added|>"] = 300
-    added = {**fields["added_tokens"][-1], "id": 300, "content": "<|added|>", "special": False}
-    fields["added_tokens"].append(added)
-    made._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(fields))
+    removed = ORPHAN, _byte_level("\u00ff")[-1]
+    made._tokenizer = changed(made.backend_tokenizer, removed, {"<|added|>": 300})
     return made
+
+
+def changed(
+    made: tokenizers.Tokenizer, removed: Sequence[str], added: Mapping[str, int]
+) -> tokenizers.Tokenizer:
+    """A tokenizer without some tokens, and with others that were added (token -> id)."""
+    fields = json.loads(made.to_str())
+    model, own = fields["model"], fields["added_tokens"]
+    for token in removed:
+        del model["vocab"][token]
+    model["merges"] = [merge for merge in model["merges"] if "".join(merge) not in removed]
+    model["vocab"] |= added  # else the library gives it the next free id
+    own += [own[-1] | {"id": i, "content": t, "special": False} for t, i in added.items()]
+    return tokenizers.Tokenizer.from_str(json.dumps(fields))
 
 
 def config(**changes) -> dict:

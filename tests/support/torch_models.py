@@ -15,36 +15,16 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
-    ArceeConfig,
+    AutoConfig,
     AutoModelForSequenceClassification,
-    Gemma2Config,
-    Gemma3Config,
-    Gemma3TextConfig,
-    GemmaConfig,
-    GPT2Config,
-    GPTNeoXConfig,
-    LlamaConfig,
     LlamaForSequenceClassification,
-    MistralConfig,
-    MixtralConfig,
-    Olmo2Config,
-    Olmo3Config,
-    Phi3Config,
     PreTrainedConfig,
     PreTrainedModel,
-    Qwen2_5_VLConfig,
-    Qwen2Config,
-    Qwen3_5Config,
-    Qwen3_5TextConfig,
-    Qwen3Config,
-    Qwen3MoeConfig,
-    Qwen3VLConfig,
-    SeedOssConfig,
-    SmolLM3Config,
 )
 
 from tests.support import tiny
 
+of_kind = AutoConfig.for_model  # `model_type` and other fields of a config.json -> the config
 WEIGHTS = "model.safetensors"
 VOCAB_SIZE = 264  # the tokenizer's ids, and rows that no token has, as published models do
 WINDOW = 24
@@ -82,12 +62,15 @@ GEMMA2 = {
     "sliding_window": WINDOW,
 }
 # A layer with a window and one without, whose ropes differ in base and scaling.
-GEMMA3 = {
+_TWO_KINDS = {
     **_TWO,
     "head_dim": 12,
-    "query_pre_attn_scalar": 6,
     "sliding_window": WINDOW,
     "layer_types": ["sliding_attention", "full_attention"],
+}
+GEMMA3 = {
+    **_TWO_KINDS,
+    "query_pre_attn_scalar": 6,
     "rope_parameters": {
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -102,10 +85,7 @@ YARN = {
     "rope_theta": 5e5,
 }
 OLMO3 = {
-    **_TWO,
-    "head_dim": 12,
-    "sliding_window": WINDOW,
-    "layer_types": ["sliding_attention", "full_attention"],
+    **_TWO_KINDS,
     "rope_parameters": {
         "full_attention": YARN,
         "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
@@ -128,18 +108,20 @@ QWEN_VISION = {
 # Of models whose class has no head: one is beside it, as LLaMA-Factory saves it.
 MROPE = {"rope_type": "default", "rope_theta": 3e4, "mrope_section": [1, 3, 2]}
 WITH_IMAGES = {
-    "qwen2_5_vl": lambda: Qwen2_5_VLConfig(
+    "qwen2_5_vl": lambda: of_kind(
+        "qwen2_5_vl",
         text_config={**_COMMON, "hidden_size": 48, "rope_parameters": MROPE},
         vision_config={**QWEN_VISION, "out_hidden_size": 48, "fullatt_block_indexes": [0]},
     ),
-    "qwen3_vl": lambda: Qwen3VLConfig(
+    "qwen3_vl": lambda: of_kind(
+        "qwen3_vl",
         text_config={**_COMMON, "head_dim": 12, "rope_parameters": MROPE},
         vision_config={**QWEN_VISION, "deepstack_visual_indexes": [0]},
     ),
 }
 
 
-def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) -> LlamaConfig:
+def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) -> PreTrainedConfig:
     """Llama with heads of a size of their own; `rope` changes what its position embedding is."""
     shape = {
         **SHAPE,
@@ -150,7 +132,7 @@ def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) ->
         "rms_norm_eps": 1e-5,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, **(rope or {})},
     }
-    return LlamaConfig(**{**shape, **changes})
+    return of_kind("llama", **{**shape, **changes})
 
 
 # Its long factors act beyond 192 positions, where the engine has none.
@@ -161,29 +143,29 @@ LONGROPE = {
 }
 
 
-def phi3(**changes) -> Phi3Config:
+def phi3(**changes) -> PreTrainedConfig:
     """Phi-3 with heads of 12."""
     shape = {**_COMMON, "hidden_size": 48, "sliding_window": WINDOW, **changes}
-    return Phi3Config(**{"original_max_position_embeddings": 192, **shape})
+    return of_kind("phi3", **{"original_max_position_embeddings": 192, **shape})
 
 
-def gpt_neox(**changes) -> GPTNeoXConfig:
+def gpt_neox(**changes) -> PreTrainedConfig:
     """Pythia with heads of 12, of which 6 are rotated, and a theta of its own."""
     shape = {name: size for name, size in _TWO.items() if name != "num_key_value_heads"}
     shape |= {"hidden_size": 48, "intermediate_size": 80, "layer_norm_eps": 1e-5}
-    return GPTNeoXConfig(**{**shape, "rotary_pct": 0.5, "rotary_emb_base": 5000, **changes})
+    return of_kind("gpt_neox", **{**shape, "rotary_pct": 0.5, "rotary_emb_base": 5000, **changes})
 
 
-def gpt2(**changes) -> GPT2Config:
+def gpt2(**changes) -> PreTrainedConfig:
     """GPT-2 with heads of 12; without `n_inner`, its feed-forward is four times as wide."""
     sizes = {"vocab_size": VOCAB_SIZE, "n_embd": 48, "n_layer": 1, "n_head": 4, "n_positions": 256}
     special = {name: None for name in _COMMON if name.endswith("token_id")}
-    return GPT2Config(**{**sizes, **special, "num_labels": 1, **changes})
+    return of_kind("gpt2", **{**sizes, **special, "num_labels": 1, **changes})
 
 
-def qwen3_moe(**changes) -> Qwen3MoeConfig:
+def qwen3_moe(**changes) -> PreTrainedConfig:
     shape = {**_COMMON, "head_dim": 12, "moe_intermediate_size": 24}
-    return Qwen3MoeConfig(**{**shape, "num_experts": 7, "num_experts_per_tok": 3, **changes})
+    return of_kind("qwen3_moe", **{**shape, "num_experts": 7, "num_experts_per_tok": 3, **changes})
 
 
 # The rule's heads of values are three for each of keys, and its layers stand on both sides of the
@@ -218,43 +200,44 @@ LLAMAS = {
     "mqa-linear": lambda: llama(4, 1, 16, rope={"rope_type": "linear", "factor": 4.0}),
 }
 FAMILIES = {
-    "gemma": lambda: GemmaConfig(**_COMMON, head_dim=12),
-    "gemma2": lambda: Gemma2Config(**GEMMA2),
-    "gemma2, four layers": lambda: Gemma2Config(**{**GEMMA2, "num_hidden_layers": 4}),
-    "gemma2, no soft-cap": lambda: Gemma2Config(**{**GEMMA2, "attn_logit_softcapping": None}),
-    "gemma3": lambda: Gemma3TextConfig(**GEMMA3),
-    "gemma3, images": lambda: Gemma3Config(
-        text_config=GEMMA3, vision_config=VISION, mm_tokens_per_image=4, num_labels=1
+    "gemma": lambda: of_kind("gemma", **_COMMON, head_dim=12),
+    "gemma2": lambda: of_kind("gemma2", **GEMMA2),
+    "gemma2, four layers": lambda: of_kind("gemma2", **{**GEMMA2, "num_hidden_layers": 4}),
+    "gemma2, no soft-cap": lambda: of_kind("gemma2", **{**GEMMA2, "attn_logit_softcapping": None}),
+    "gemma3": lambda: of_kind("gemma3_text", **GEMMA3),
+    "gemma3, images": lambda: of_kind(
+        "gemma3", text_config=GEMMA3, vision_config=VISION, mm_tokens_per_image=4, num_labels=1
     ),
-    "qwen2": lambda: Qwen2Config(**_COMMON),
-    "qwen2, window": lambda: Qwen2Config(
-        **_TWO, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1
+    "qwen2": lambda: of_kind("qwen2", **_COMMON),
+    "qwen2, window": lambda: of_kind(
+        "qwen2", **_TWO, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1
     ),
-    "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
-    "mistral": lambda: MistralConfig(**_TWO, head_dim=12, sliding_window=WINDOW),
+    "qwen3": lambda: of_kind("qwen3", **_COMMON, head_dim=12),
+    "mistral": lambda: of_kind("mistral", **_TWO, head_dim=12, sliding_window=WINDOW),
     "phi3": lambda: phi3(rope_parameters=LONGROPE, partial_rotary_factor=0.5),
     "phi3, whole heads": lambda: phi3(sliding_window=None, tie_word_embeddings=True),
     "gpt_neox": lambda: gpt_neox(),
     "gpt_neox, in turn": lambda: gpt_neox(rotary_pct=0.34, use_parallel_residual=False),
     "gpt2": lambda: gpt2(n_inner=80),
     "gpt2, erf": lambda: gpt2(activation_function="gelu", layer_norm_epsilon=1e-6),
-    "olmo2": lambda: Olmo2Config(**_TWO),
-    "olmo3": lambda: Olmo3Config(**OLMO3),
-    "smollm3": lambda: SmolLM3Config(
-        **_TWO, head_dim=12, no_rope_layers=[1, 0], rope_parameters={"rope_theta": 3e4}
+    "olmo2": lambda: of_kind("olmo2", **_TWO),
+    "olmo3": lambda: of_kind("olmo3", **OLMO3),
+    "smollm3": lambda: of_kind(
+        "smollm3", **_TWO, head_dim=12, no_rope_layers=[1, 0], rope_parameters={"rope_theta": 3e4}
     ),
-    "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
-    "mixtral": lambda: MixtralConfig(
-        **_COMMON, head_dim=12, sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2
+    "mistral, no window": lambda: of_kind("mistral", **_COMMON, head_dim=12, sliding_window=None),
+    "mixtral": lambda: of_kind(  # of which two for each token
+        "mixtral", **_COMMON, head_dim=12, sliding_window=WINDOW, num_local_experts=4
     ),
-    "arcee": lambda: ArceeConfig(**_COMMON),
-    "seed_oss": lambda: SeedOssConfig(**_COMMON, head_dim=12),
-    "qwen3_5": lambda: Qwen3_5TextConfig(**QWEN3_5),
-    "qwen3_5, two periods": lambda: Qwen3_5TextConfig(**TWO_PERIODS),
-    "qwen3_5, images": lambda: Qwen3_5Config(
-        text_config=QWEN3_5, vision_config=QWEN_VISION, num_labels=1
+    "arcee": lambda: of_kind("arcee", **_COMMON),
+    "seed_oss": lambda: of_kind("seed_oss", **_COMMON, head_dim=12),
+    "qwen3_5": lambda: of_kind("qwen3_5_text", **QWEN3_5),
+    "qwen3_5, two periods": lambda: of_kind("qwen3_5_text", **TWO_PERIODS),
+    "qwen3_5, images": lambda: of_kind(
+        "qwen3_5", text_config=QWEN3_5, vision_config=QWEN_VISION, num_labels=1
     ),
     "qwen3_moe": lambda: qwen3_moe(norm_topk_prob=True),
+    "qwen3_moe, three layers": lambda: qwen3_moe(norm_topk_prob=True, num_hidden_layers=3),
     "qwen3_moe, probabilities among all": lambda: qwen3_moe(norm_topk_prob=False),
 }
 CONFIGS = {**LLAMAS, **FAMILIES}
@@ -305,7 +288,7 @@ def enlarged(
 
 def truncated(model: LlamaForSequenceClassification, layers: int) -> LlamaForSequenceClassification:
     """The first layers of a model, with a final norm and a head of its own."""
-    config = LlamaConfig(**{**model.config.to_dict(), "num_hidden_layers": layers})
+    config = type(model.config)(**{**model.config.to_dict(), "num_hidden_layers": layers})
     config._attn_implementation = "eager"
     shallow = LlamaForSequenceClassification(config).eval()
     shallow.load_state_dict(model.state_dict(), strict=False)
@@ -371,12 +354,18 @@ def rewards(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> np.nd
 @functools.cache
 @torch.no_grad()
 def _rewards(model, sequences: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    rewards = np.empty(len(sequences))
-    lengths = np.array(list(map(len, sequences)))
+    last = last_states(model.base_model, sequences)
+    rewards = np.array([model.score(hidden).item() for hidden in last])
+    rewards.flags.writeable = False
+    return rewards
+
+
+@torch.no_grad()
+def last_states(network, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Hidden states [C, D] at the end of whole sequences: nothing is padded."""
+    lengths, states = np.array([*map(len, sequences)]), {}
     for length in np.unique(lengths):
         rows = np.flatnonzero(lengths == length)
         ids = torch.tensor([sequences[row] for row in rows])
-        last = model.base_model(ids).last_hidden_state[:, -1]
-        rewards[rows] = [model.score(hidden).item() for hidden in last]
-    rewards.flags.writeable = False
-    return rewards
+        states |= zip(rows, network(ids).last_hidden_state[:, -1], strict=True)
+    return torch.stack([states[row] for row in range(len(sequences))])

@@ -1,6 +1,5 @@
 """Lowers the engine's passes for TPUs that are not there; libtpu compiles them without a TPU."""
 
-import dataclasses
 import os
 import sys
 from importlib.util import find_spec
@@ -36,17 +35,11 @@ _WITHOUT_TPU = {
 # of jax loads it, which prints complaints on a machine without a TPU.
 _ASIDE = os.path.join(sys.prefix, "libtpu")
 _DTYPE = jnp.dtype("bfloat16")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Work:
-    """What a pass computes."""
-
-    candidates: int  # in one step of a sweep, on each device along `data`
-    positions: int  # of a candidate, its token and the template's closing ones
-    prefix: int = 64  # positions of the prompt's prefix
-    length: int = 8  # tokens of a searched reply
-    searched: int = 64  # candidates of one step of a search, on all devices
+_CANDIDATES = 128  # in one step of a sweep, on each device along `data`
+_POSITIONS = 2  # of a candidate: its token and the template's closing one
+_PREFIX = 64  # positions of the prompt's prefix
+_LENGTH = 2  # tokens of a searched reply
+_SEARCHED = 8  # candidates of one step of a search, on all devices
 
 
 def has_compiler() -> bool:
@@ -54,55 +47,44 @@ def has_compiler() -> bool:
     return find_spec("libtpu") is not None or os.path.isdir(os.path.join(_ASIDE, "libtpu"))
 
 
-def mesh_of(slice_: str, model: int) -> Mesh:
-    """A `data` × `model` mesh over all chips of a slice that need not be there.
-
-    Args:
-      slice_: chip and shape, such as `v5e:2x4`.
-      model: size of the axis `model`.
-    """
+def mesh() -> Mesh:
+    """A `data` × `model` mesh, 2 × 2, over the chips of a v6e that need not be there."""
     os.environ.update(_WITHOUT_TPU)
     jax.config.update("jax_platforms", "cpu")  # jax itself must not look for a TPU
     if _ASIDE not in sys.path:
         sys.path.append(_ASIDE)
-    devices = topologies.get_topology_desc(platform="tpu", topology_name=slice_).devices
+    devices = topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices
     auto = (AxisType.Auto, AxisType.Auto)
-    shape = (len(devices) // model, model)
-    return jax.make_mesh(shape, ("data", "model"), axis_types=auto, devices=devices)
-
-
-# Any: the engine types its passes as functions, and jax's class of lowered programs is not public.
-def _lowered(jitted: Any, *arguments: Any) -> Any:
-    return jitted.lower(*arguments)
+    return jax.make_mesh((2, 2), ("data", "model"), axis_types=auto, devices=devices)
 
 
 class Passes:
     """The passes of one model on one mesh, lowered through what the engine itself calls."""
 
-    def __init__(self, decoder: DecoderConfig, mesh: Mesh, work: Work):
-        self.decoder, self.mesh, self.work = decoder, mesh, work
+    def __init__(self, decoder: DecoderConfig, mesh: Mesh):
+        self.decoder, self.mesh = decoder, mesh
         self.graph, self.params = restore.abstract(decoder, [linear_head(decoder)], mesh, _DTYPE)
-        self.scorer = RewardScorer.build(self.graph, self.params, mesh, step_size=work.candidates)
+        # Any: the engine types its passes as functions; jax's class of lowered ones is not public.
+        self.scorer: Any = RewardScorer.build(self.graph, self.params, mesh, step_size=_CANDIDATES)
 
     def step(self) -> Any:
         """A step of a sweep."""
-        rows = self.work.candidates * self.mesh.shape["data"]
+        rows = _CANDIDATES * self.mesh.shape["data"]
         counts = self._shape((rows,), jnp.int32, "C")
-        ids = self._shape((rows, self.work.positions), jnp.int32, "CT")
-        candidates, step = Candidates(ids=ids, shared=counts, last=counts), self.scorer.score_step
-        return _lowered(step, self.params, self._prefix(), candidates)
+        ids = self._shape((rows, _POSITIONS), jnp.int32, "CT")
+        candidates = Candidates(ids=ids, shared=counts, last=counts)
+        return self.scorer.score_step.lower(self.params, self._prefix(), candidates)
 
     def prompt(self) -> Any:
         """The prefix of a prompt."""
-        ids = self._shape((self.work.prefix,), jnp.int32)
+        ids = self._shape((_PREFIX,), jnp.int32)
         gates = self._shape((1,), jnp.int32)
-        return _lowered(self.scorer.prefill_step, self.params, ids, gates)
+        return self.scorer.prefill_step.lower(self.params, ids, gates)
 
     def search(self) -> Any:
         """A step of the default search."""
-        work = self.work
         settings = SearchSettings.of(
-            length=work.length, candidates=work.searched, direction="max", dtype=_DTYPE.name
+            length=_LENGTH, candidates=_SEARCHED, direction="max", dtype=_DTYPE.name
         )
         sequences = (1, settings.buffer, settings.length)
         state = State(
@@ -113,34 +95,31 @@ class Passes:
             best=self._shape((1, settings.length), jnp.int32),
             best_rewards=self._shape((1,), jnp.float32),
         )
-        expand, _ = build_step(self.graph, self.mesh, settings)
-        return _lowered(expand, self.params, self._inputs(), state)
-
-    def _inputs(self) -> StepInputs:
-        work, prefix = self.work, self._prefix(room=self.work.length)
-        return StepInputs(
-            prefix=prefix,
+        inputs = StepInputs(
+            prefix=self._prefix(room=_LENGTH),
             length=self._shape((), jnp.int32),
-            suffix=self._shape((work.positions - 1,), jnp.int32),
+            suffix=self._shape((_POSITIONS - 1,), jnp.int32),
             allowed=self._shape((self.decoder.vocab_size,), jnp.bool_),
             signs=self._shape((1,), jnp.float32),
         )
+        expand: Any = build_step(self.graph, self.mesh, settings)[0]
+        return expand.lower(self.params, inputs, state)
 
     def place(self) -> Any:
         """What writes a layer's query weights into their stack when a checkpoint is restored."""
         layout, axes, config = "(NH)D", "LD(NH)", self.decoder  # in the file, and in the model
-        place = restore._place.__wrapped__  # without what was compiled before
+        place: Any = restore._place.__wrapped__  # without what was compiled before
         whole, split = (meshes.sharding(self.mesh, a) for a in (axes, layouts.letters(layout)))
         jitted = place(layouts.permutation(layout, "D(NH)"), -1, 1, whole)
         shape = layouts.split_shape(layout, config.sizes)
         layer = jax.ShapeDtypeStruct(shape, _DTYPE, sharding=split)
         stack = (config.num_layers, config.width, config.num_heads * config.head_size)
         kept = jax.ShapeDtypeStruct(stack, _DTYPE, sharding=whole)
-        return _lowered(jitted, kept, np.int32(1), layer)
+        return jitted.lower(kept, np.int32(1), layer)
 
     def _prefix(self, room: int = 0) -> Prefix:
         config = meshes.with_whole_kv_heads(self.mesh, self.decoder)
-        positions = -(-(self.work.prefix + room) // 16) * 16
+        positions = -(-(_PREFIX + room) // 16) * 16
         shape = (config.num_layers, positions, config.num_kv_heads, config.head_size)
         kept = self._shape(shape, _DTYPE, "LPKH")
         gates = self._shape((0,), jnp.float32)
