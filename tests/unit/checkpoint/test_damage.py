@@ -101,6 +101,17 @@ def test_a_tokenizer_file_too_many_or_too_few_is_refused(folder):
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
 
 
+def test_a_tokenizer_that_several_models_have_is_loaded_once(folder, checkpoint):
+    first, second = (Checkpoint.open(path).tokenizer for path in (folder, checkpoint().path))
+    assert first.backend_tokenizer is second.backend_tokenizer
+    assert [first.name_or_path, second.name_or_path] == [
+        str(folder / "tokenizer"),
+        str(checkpoint().path / "tokenizer"),
+    ]
+    other = Checkpoint.open(checkpoint("other", template="raw").path).tokenizer
+    assert other.chat_template != first.chat_template == second.chat_template
+
+
 def test_a_flipped_bit_in_the_card_is_found(folder):
     card = folder / "model.json"
     flip(card, byte=card.read_text().index('"rms_eps": 1e-05') + len('"rms_eps": 1e-0'))
