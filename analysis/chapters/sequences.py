@@ -43,20 +43,17 @@ def beyond(study: Study) -> Iterator[Finding]:
     """How many searches found a reply that lies beyond every single token of the vocabulary."""
     placed = study.tables["sequences"].filter(pl.col("percentile").is_not_null())
     high, low = (placed.filter(direction=sought) for sought in ("max", "min"))
-    parts = ((high, "high", 1.0), (low, "low", 0.0))
-    counts = [
-        (
-            part.filter(percentile=end).height,
-            f"of {count(part.height, 'search', 'searches')} for {sought} rewards",
-        )
-        for part, sought, end in parts
-        if part.height
-    ]
+    parts = [part for part in ((high, "high", 1.0), (low, "low", 0.0)) if part[0].height]
+    counts = []
+    for part, sought, end in parts:
+        extreme, searches = part.filter(percentile=end).height, part.height
+        told = f"{extreme} of {count(searches, 'search', 'searches')}"
+        told = "the search" if extreme == searches == 1 else told
+        counts.append((extreme, f"{told} for {sought} rewards"))
     if any(extreme for extreme, _ in counts):
         yield Finding(
             text="Search found a reply of several tokens with a more extreme reward than every "
-            "single token of the vocabulary in "
-            f"{' and '.join(f'{extreme} {searches}' for extreme, searches in counts)}.",
+            f"single token of the vocabulary in {' and '.join(told for _, told in counts)}.",
             picture="sequences",
         )
 
