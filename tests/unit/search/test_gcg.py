@@ -1,6 +1,5 @@
 """The step of a search, its proposals and its selection, and the loop until it ends."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,37 +9,18 @@ from engine.search import gcg, proposals
 from engine.search.gcg import (
     StepDriver,
     Trace,
-    admit,
     build_step,
     run_search,
     start,
     step_flops,
     trace_frame,
 )
-from engine.search.objective import BROKEN, SearchObjective
-from engine.search.proposals import UNKNOWN, best_tokens, distances, first_order_gain
+from engine.search.objective import SearchObjective
+from engine.search.proposals import UNKNOWN, best_tokens
 from engine.settings import METHODS
 from tests.support import searches, slow
 from tests.support.parity import make_mesh
 from tests.support.searches import problem, scorer, settings
-
-
-def test_the_distance_between_embeddings_is_that_of_tokens():
-    rng = np.random.default_rng(0)
-    embedding, ids = rng.standard_normal((9, 4)).astype(np.float32), np.array([3, 7])
-    found = distances(ids, jnp.asarray(embedding))
-    expected = np.linalg.norm(embedding[ids][:, None] - embedding, axis=2)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
-
-
-def test_the_gain_is_the_first_order_change_of_an_allowed_swap():
-    slopes = np.random.default_rng(0).standard_normal((2, 9)).astype(np.float32)
-    ids, allowed = np.array([3, 7]), np.arange(9) != 5
-    gain = first_order_gain(slopes, ids, allowed)
-    for t, here in enumerate(ids):
-        for v in range(9):
-            expected = -np.inf if v in (5, here) else slopes[t, v] - slopes[t, here]
-            assert gain[t, v] == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_papers_pairs_are_those_that_bring_the_reward_nearest_to_30_less_their_distance():
@@ -147,16 +127,6 @@ def test_with_a_gradient_a_search_moves_on_even_to_worse_sequences(checkpoint, m
     assert state.buffer[0].tolist() == [[7, 7], [1, 1], [1, 1]]  # [1, 1] was visited
     assert state.best_rewards.tolist() == [0.5]
     assert state.best.tolist() == [[1, 1]]
-
-
-@pytest.mark.parametrize("method", ["random", "gcg"])
-def test_a_reward_that_is_not_finite_is_the_best(method):
-    """There the host sees it."""
-    state = jax.tree.map(jnp.asarray, start(np.zeros((1, 2)), np.array([[1, 1]]), 3))
-    ranked = ranked_of(np.array([[5, 5], [6, 6]], np.int32), np.array([BROKEN, 2.0], np.float32))
-    chosen, compiled = settings(method=method), jax.jit(admit, static_argnums=3)
-    state = compiled(state, ranked, jnp.ones((1, 2), bool), chosen)
-    assert state.best_rewards.tolist() == [BROKEN]
 
 
 @pytest.mark.slow

@@ -132,22 +132,6 @@ def test_the_api_and_the_command_have_the_same_settings(method):
     assert command == SearchSettings.of(method=method, direction="both", dtype="float32")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"method": "beam"}, "method='beam'; allowed: 'gcg', 'paper', 'random'"),
-        ({"length": 120}, ".* 1.. .* 128"),
-        ({"allow": ("<|im_end|>",)}, ".*filters .* specials"),
-        ({"candidates": 300, "method": "paper", "length": 1}, "candidates=300; .* 285"),
-    ],
-)
-def test_bad_input_is_one_line_and_nothing_is_written(checkpoint, tmp_path, changes, message):
-    with pytest.raises(AssayError, match=rf"^{message}") as error:
-        search(tmp_path / "run", [checkpoint()], **changes)
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow
 def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(checkpoint, tmp_path):
     few = {"method": "random", "direction": "both", "length": 6, "steps": 1, "every": 1}

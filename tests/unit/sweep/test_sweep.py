@@ -85,17 +85,6 @@ def test_of_a_panel_the_vocabulary_has_its_tokens_and_renders_no_others(tiny, mo
 # Models that share a decoder
 
 
-def test_a_result_goes_on_in_a_pass_of_other_models_and_says_so(run, other_run, family, capsys):
-    run.sweep(family[:2], ONE)
-    (run.folder / RESULT / "part-0000100-0000200.parquet").unlink()
-    run.sweep(family[:1], ONE)
-    assert "together [" in capsys.readouterr().err
-    other_run.sweep(family[:1], ONE)
-    np.testing.assert_allclose(
-        run.rewards("tiny", "greatest"), other_run.rewards("tiny", "greatest"), rtol=1e-4, atol=1e-5
-    )
-
-
 # A run is continued
 
 
@@ -177,20 +166,6 @@ def test_nan_in_one_model_leaves_the_others_of_its_pass_right(run, other_run, ch
     np.testing.assert_allclose(
         run.rewards("tiny", "greatest"), other_run.rewards("tiny", "greatest"), rtol=1e-4
     )
-
-
-@pytest.mark.parametrize(
-    ("prompts", "message"),
-    [
-        ({"empty": "  "}, "prompt='  '"),
-        ({}, "nothing to score"),
-        ({"long": "the " * 130}, r"1\d\d .* 128"),
-    ],
-)
-def test_a_bad_prompt_is_refused_and_nothing_is_written(run, tiny, prompts, message):
-    with pytest.raises(AssayError, match=message):
-        run.sweep([tiny], prompts)
-    assert not run.folder.exists()
 
 
 def test_models_whose_embeddings_hold_other_ids_of_one_tokenizer_have_a_vocabulary_each(

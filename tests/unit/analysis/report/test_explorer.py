@@ -70,13 +70,6 @@ def vocabulary(texts):
     return pl.DataFrame({"token_id": range(len(texts)), "token": texts}, strict=False)
 
 
-@given(st.lists(st.floats(width=32, allow_nan=False), max_size=40))
-def test_numbers_come_back_bit_for_bit(values):
-    values = np.array(values, dtype=np.float32)
-    back = unpacked(explorer.blob_of(explorer.byte_planes(values)), np.float32)
-    assert back.tobytes() == values.tobytes()
-
-
 @pytest.fixture(scope="module")
 def packed_of(tmp_path_factory):
     """Rewards of one model -> what the page holds of them."""

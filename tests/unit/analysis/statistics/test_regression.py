@@ -71,13 +71,6 @@ def test_a_slope_that_one_cluster_carries_has_no_error():
     assert np.isnan([fit.p, fit.low, fit.high]).all()
 
 
-def test_coefficients_are_scipys(data):
-    y, x = data
-    fit, expected = regression.ols(y, x[:, 0], np.arange(60)), scipy.stats.linregress(x[:, 0], y)
-    assert fit.value.tolist() == pytest.approx([expected.intercept, expected.slope])
-    assert fit.n == 60
-
-
 @pytest.mark.parametrize(
     ("y", "x"),
     [
