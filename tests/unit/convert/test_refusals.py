@@ -116,6 +116,10 @@ REFUSED = [
         r"tensor 'score\.weight' .* I8; .* F32, F16, BF16$",
     ),
     (removed("chat_template.jinja"), "no chat template"),
+    (
+        written("chat_template.jinja", "{% for i in range(10**9) %}{% endfor %}"),
+        r"^chat template of .*hf: .*OverflowError: Range too big",
+    ),
 ]
 
 

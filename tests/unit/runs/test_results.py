@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder, read_table
-from engine.runs.identity import Identity, from_json, sealed, to_json, unsealed
+from engine.runs.identity import Identity, sealed, to_json, unsealed
 from engine.runs.result import Result, RunError, SelfCheck, ranges
 from tests.support.killed import Killed, killed_after
 
@@ -58,14 +58,6 @@ def test_the_name_of_a_part_is_its_rows(name, span):
 # Records
 
 
-def test_what_was_written_is_read_back(run):
-    found = Result.open(run, PATH)
-    assert found.identity == IDENTITY and found.inputs["prompts"] == {"p": "What?"}
-    assert found.frame(NAMES[0]).equals(FRAME)
-    assert (found.missing, found.complete) == ([(2, 3)], False)
-    assert found.ways == ({"platform": "cpu"},) and found.seconds == 0.5
-
-
 def test_a_result_is_complete_when_it_has_all_parts_and_was_checked(run):
     result = RunFolder.open(str(run)).results[PATH]
     last = pl.DataFrame([[2], [3.0]], schema=schema.SCORE_COLUMNS)
@@ -84,12 +76,6 @@ def test_a_result_is_complete_when_it_has_all_parts_and_was_checked(run):
     os.unlink(run / PATH / NAMES[0])
     again = RunFolder.open(str(run)).results[PATH]
     assert (again.missing, again.self_check) == ([(0, 2)], None)
-
-
-def test_identities_of_other_fields_differ_in_words():
-    other = dataclasses.replace(IDENTITY, dtype="bfloat16", prefix_ids=((1, 2),))
-    assert IDENTITY.changes(other) == "dtype='float32', not 'bfloat16'"
-    assert IDENTITY.changes(from_json(Identity, to_json(IDENTITY))) == ""
 
 
 DATA = sealed(to_json(IDENTITY), 2)

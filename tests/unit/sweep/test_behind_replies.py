@@ -114,8 +114,6 @@ def test_every_token_behind_a_reply_has_the_reward_of_transformers(run, family, 
     assert found.complete
 
 
-# As any sweep
-
 BEHIND = {"behind": with_reply_start(PROMPT, "the truth is love")}
 
 
@@ -172,9 +170,6 @@ def test_the_baseline_of_a_mixture_is_compared_again_as_one_row(
     with expected:
         rng = np.random.default_rng(0)
         rescore._compare(folder, folder.results[path], claimed, scorer, 3, rng)
-
-
-# Repeated tokens
 
 
 @pytest.mark.slow

@@ -28,9 +28,6 @@ def family(checkpoint):
     ]
 
 
-# What a sweep writes
-
-
 def test_every_token_gets_the_reward_of_the_plain_forward_pass(run, tiny):
     assert run.sweep([tiny], PROMPTS) == 2 * SIZE
     for prompt, text in PROMPTS.items():
@@ -82,12 +79,6 @@ def test_of_a_panel_the_vocabulary_has_its_tokens_and_renders_no_others(tiny, mo
         setup.vocabularies(other, [tiny], {tiny.card.tokenizer_hash: ids[:2]})
 
 
-# Models that share a decoder
-
-
-# A run is continued
-
-
 def test_each_finding_is_told_once_when_its_result_is_complete(run, family):
     told = []
 
@@ -118,9 +109,6 @@ def test_a_run_takes_further_models_and_prompts_without_touching_finished_parts(
     )
 
 
-# What does not belong is refused
-
-
 def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny, monkeypatch):
     original = RewardScorer.plain_rewards
 
@@ -138,9 +126,6 @@ def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny,
     assert len(run.results()[RESULT].parts) == 3  # saved, whatever fails
     assert run.sweep([tiny], ONE) == 0
     assert run.results()[RESULT].complete
-
-
-# Bad input
 
 
 def test_nan_weights_are_reported_by_the_first_bad_token_and_none_of_its_part_is_written(

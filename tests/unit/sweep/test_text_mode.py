@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import AssayError
-from engine.runs import schema
 from engine.runs.result import ranges
 from engine.scoring import reward_passes
 from engine.scoring.batches import Distinct
@@ -31,9 +30,6 @@ def rewards(run, slug):
     return run.rewards(slug, "greatest")
 
 
-# What a token's reward is
-
-
 @pytest.mark.parametrize("slug", TEMPLATES)
 def test_a_token_has_the_reward_of_its_text_by_the_plain_pass(run, checkpoint, slug):
     model = checkpoint(slug, template=TEMPLATES[slug])
@@ -41,9 +37,6 @@ def test_a_token_has_the_reward_of_its_text_by_the_plain_pass(run, checkpoint, s
     sample = range(0, SIZE, 23)
     expected = plain_rewards(model, conversations(model)[::23])
     np.testing.assert_allclose(rewards(run, slug)[sample], expected, rtol=1e-4, atol=1e-5)
-
-
-# Once each
 
 
 def test_identical_conversations_are_scored_once_and_have_one_reward(run, trims, monkeypatch):
@@ -108,23 +101,6 @@ REPLIES = [
     "no\nyes",
     "the war",
 ]
-
-
-def plain(checkpoint, replies):
-    """Rewards of the rendered conversations by the plain forward pass."""
-    return plain_rewards(checkpoint, checkpoint.template.sequences(ONE["greatest"], replies))
-
-
-def test_replies_of_any_length_get_the_reward_of_the_plain_forward_pass_in_order(run, tiny):
-    assert run.score([tiny], ONE, "words", REPLIES) == len(REPLIES)
-    frame = run.frame(WORDS)
-    assert dict(frame.schema) == schema.ITEM_COLUMNS
-    assert frame["item_id"].to_list() == list(range(len(REPLIES)))
-    assert frame["item"].to_list() == REPLIES
-    rewards = frame["reward"].to_numpy()
-    np.testing.assert_allclose(rewards, plain(tiny, REPLIES), rtol=1e-4, atol=1e-5)
-    assert rewards[0] == rewards[3]
-    assert len(np.unique(rewards)) == len(set(REPLIES))
 
 
 def test_ids_and_text_differ_only_where_a_reply_merges_with_the_template(run, other_run, tiny):
