@@ -94,39 +94,32 @@ def test_the_operations_of_a_step_are_those_of_what_it_scores(checkpoint, monkey
     assert found == pytest.approx(step_flops(asked) + 6 * whole, rel=1e-12)
 
 
-def ranked_of(ids, rewards):
-    return jnp.asarray(ids)[None], jnp.asarray(rewards)[None], jnp.asarray([0.5])
+NO, ONE_WORSE = [False] * 4, [False] * 3 + [True] * 2
 
 
-def admitted(checkpoint, passes, **changes):
+# With a gradient a search moves on even to worse sequences, but not to one that was visited.
+@pytest.mark.parametrize(
+    ("method", "passes", "buffer", "best"),
+    [
+        ("random", [True] * 5, [[5, 5], [6, 6], [1, 1]], [5, 5]),
+        ("random", [*NO, True], [[1, 1], [7, 7]], [1, 1]),
+        ("gcg", ONE_WORSE, [[7, 7], [1, 1], [1, 1]], [1, 1]),
+        ("paper", ONE_WORSE, [[7, 7], [1, 1], [1, 1]], [1, 1]),
+    ],
+)
+def test_the_buffer_keeps_the_best_distinct_sequences_that_pass(
+    checkpoint, method, passes, buffer, best
+):
     graph = searches.scorer(checkpoint()).graph
-    _, admit = build_step(graph, make_mesh(), settings(length=2, **changes))
+    _, admit = build_step(graph, make_mesh(), settings(length=2, method=method))
     state = start(np.zeros((1, 2)), np.array([[1, 1]]), 3)
-    ids = np.array([[5, 5], [5, 5], [6, 6], [1, 1], [7, 7]], np.int32)
-    rewards = np.array([3.0, 3.0, 2.0, 0.5, 0.1], np.float32)
-    return admit(state, ranked_of(ids, rewards), np.array([passes]))
-
-
-def test_the_buffer_keeps_the_best_distinct_sequences(checkpoint):
-    state = admitted(checkpoint, [True] * 5, method="random")
-    assert state.buffer[0].tolist() == [[5, 5], [6, 6], [1, 1]]
-    assert state.buffer_rewards[0].tolist() == [3.0, 2.0, 0.5]
-    assert state.best_rewards.tolist() == [3.0]
-
-
-def test_what_does_not_pass_is_not_kept(checkpoint):
-    state = admitted(checkpoint, [False, False, False, False, True], method="random")
-    assert state.buffer[0, :2].tolist() == [[1, 1], [7, 7]]
-    assert state.best_rewards.tolist() == [0.5]
-    assert state.best.tolist() == [[1, 1]]
-
-
-@pytest.mark.parametrize("method", ["gcg", "paper"])
-def test_with_a_gradient_a_search_moves_on_even_to_worse_sequences(checkpoint, method):
-    state = admitted(checkpoint, [False, False, False, True, True], method=method)
-    assert state.buffer[0].tolist() == [[7, 7], [1, 1], [1, 1]]  # [1, 1] was visited
-    assert state.best_rewards.tolist() == [0.5]
-    assert state.best.tolist() == [[1, 1]]
+    ids = jnp.asarray([[[5, 5], [5, 5], [6, 6], [1, 1], [7, 7]]], jnp.int32)
+    rewards = {(5, 5): 3.0, (6, 6): 2.0, (1, 1): 0.5, (7, 7): 0.1}
+    scored = jnp.asarray([[rewards[tuple(row)] for row in ids[0].tolist()]], jnp.float32)
+    state = admit(state, (ids, scored, jnp.asarray([0.5])), np.array([passes]))
+    assert state.buffer[0, : len(buffer)].tolist() == buffer
+    assert state.best.tolist() == [best]
+    assert state.best_rewards.tolist() == [rewards[tuple(best)]]
 
 
 @pytest.mark.slow

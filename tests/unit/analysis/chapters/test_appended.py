@@ -132,10 +132,6 @@ TEXTS = [(prompt, reply) for prompt in "abcdef" for reply in ("Sure, ", "No")]
         "two replies to each of six prompts, of two texts": (TEXTS, [1, 0] * 6),
         "one text under six prompts": (TEXTS[::2], [0] * 6),
         "six texts under one prompt": ([("a", str(i)) for i in range(6)], [0, 1, 2, 3, 4, 5]),
-        "both replies of two pairs": (
-            [("a", "1"), ("a", "2"), ("b", "3"), ("b", "4")],
-            [0, 0, 1, 1],
-        ),
         "a prompt and a reply of each": ([("b", "1"), ("a", "2")], [1, 0]),
     }.values(),
 )

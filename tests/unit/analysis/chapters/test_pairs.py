@@ -174,6 +174,7 @@ def test_two_models_on_the_same_pairs_are_counted_pair_by_pair(make_run, rng):
     ends = bounds(100 * row["ci_low"], 100 * row["ci_high"], 1)
     printed = "\n".join(facts._lines("own", judged, "m"))
     assert f"m less n: +{alone / 150:.1%} of 150 pairs right (95 % {ends})" in printed
+    assert f"; {row['alike']:.1%} judged alike" in printed
 
 
 def test_the_best_model_that_is_surely_not_at_chance_is_named_and_others_are_counted(

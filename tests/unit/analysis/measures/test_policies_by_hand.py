@@ -68,6 +68,10 @@ def test_beta_has_the_unit_of_the_reward(two_levels):
     assert row["beta"] == pytest.approx(10 / np.log(high / 0.6 * 0.4 / (1 - high)), rel=1e-6)
     assert row["reward"] == pytest.approx(10 * high, rel=1e-6)
     assert row["gain"] == pytest.approx((high - 0.6) / np.sqrt(0.6 * 0.4), rel=1e-6)
+    (one,) = table.filter(n=1, method=BEST_OF_N).to_dicts()
+    same = (0, 0, np.exp(-np.sum(P * np.log(P))), 0.4)  # as the reference
+    found = [one[name] for name in ("kl", "gain", "replies", "top_share")]
+    assert found == pytest.approx(same, abs=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(3))

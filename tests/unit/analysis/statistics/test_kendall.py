@@ -151,14 +151,3 @@ def test_unrelated_orders_of_a_few_things_rarely_leave_out_0(size, count):
 def test_the_error_of_unrelated_orders_is_that_of_draws(rng):
     taus = tau_b_matrix(rng.normal(size=(200, 8)))[np.triu_indices(200, 1)]
     assert kendall.unrelated_error(8) == pytest.approx(np.std(taus), rel=0.05)
-
-
-def test_the_interval_is_the_jackknifes_where_most_things_tie(rng):
-    x = rng.normal(size=300)
-    x = np.stack([x, x + 0.3 * rng.normal(size=300)]) > 1.2
-    weights = np.array([[[0.0, 0.5], [0.5, 0.0]]])
-    left_out = [scipy.stats.kendalltau(*np.delete(x, i, axis=1)).statistic for i in range(300)]
-    error = math.sqrt(299 / 300 * ((left_out - np.mean(left_out)) ** 2).sum())
-    share = contributions(x.astype(float), weights)[0]
-    _, low, high, _ = sum_interval(share, float(share.sum()), 300)
-    assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 299) == pytest.approx(error, rel=0.05)
