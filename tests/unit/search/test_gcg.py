@@ -16,11 +16,21 @@ from engine.search.gcg import (
     trace_frame,
 )
 from engine.search.objective import SearchObjective
-from engine.search.proposals import UNKNOWN, best_tokens
+from engine.search.proposals import UNKNOWN, best_tokens, first_order_gain
 from engine.settings import METHODS
 from tests.support import searches, slow
 from tests.support.parity import make_mesh
 from tests.support.searches import problem, scorer, settings
+
+
+def test_the_gain_is_the_first_order_change_of_an_allowed_swap():
+    slopes = np.random.default_rng(0).standard_normal((2, 9)).astype(np.float32)
+    ids, allowed = np.array([3, 7]), np.arange(9) != 5
+    gain = first_order_gain(slopes, ids, allowed)
+    for t, here in enumerate(ids):
+        for v in range(9):
+            expected = -np.inf if v in (5, here) else slopes[t, v] - slopes[t, here]
+            assert gain[t, v] == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_papers_pairs_are_those_that_bring_the_reward_nearest_to_30_less_their_distance():

@@ -104,6 +104,14 @@ def test_the_bnc_list_gives_word_forms_over_parts_of_speech(write):
     assert heads.rows() == [("abandon", 44.0), ("love", 150.0), ("Love", 50.0)]
 
 
+def test_the_papers_matching_ignores_case_but_not_spaces():
+    lexicon = pl.DataFrame({"word": ["love"], "value": [3.0]})
+    vocabulary = tokens("love", " love", "LOVE", "lovely")
+    assert matching.match(vocabulary, lexicon, trim=False)["token"].to_list() == ["love", "LOVE"]
+    trimmed = matching.match(vocabulary, lexicon, trim=True)
+    assert trimmed["token"].to_list() == ["love", " love", "LOVE"]
+
+
 def test_our_identity_terms_and_their_stems_are_each_of_one_group():
     table = lexicons.identity()
     assert not table["word"].str.to_lowercase().is_duplicated().any()
