@@ -13,8 +13,9 @@ from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder, read_table
 from engine.runs.identity import Identity, sealed, to_json, unsealed
-from engine.runs.result import Result, RunError, SelfCheck, ranges
+from engine.runs.result import Result, RunError, ranges
 from tests.support.killed import Killed, killed_after
+from tests.support.runs import CHECK
 
 PATH = "scores/model=m/prompt=p"
 IDENTITY = Identity(checkpoint_hash="aa", rows=3, mode="ids", dtype="float32")
@@ -63,14 +64,7 @@ def test_a_result_is_complete_when_it_has_all_parts_and_was_checked(run):
     last = pl.DataFrame([[2], [3.0]], schema=schema.SCORE_COLUMNS)
     result.write(NAMES[1], last, {"platform": "cpu"}, 0.5)
     assert not Result.open(run, PATH).complete
-    result.self_check = SelfCheck(
-        candidates=2,
-        max_abs_difference=0.0,
-        relative_difference=0.0,
-        tolerance=1e-4,
-        dtype="float32",
-        compared="largest",
-    )
+    result.self_check = CHECK
     result.save()
     assert Result.open(run, PATH).complete
     os.unlink(run / PATH / NAMES[0])

@@ -1,5 +1,6 @@
 """The step of a search, its proposals and its selection, and the loop until it ends."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ from engine.search import gcg, proposals
 from engine.search.gcg import (
     StepDriver,
     Trace,
+    admit,
     build_step,
     run_search,
     start,
     step_flops,
     trace_frame,
 )
-from engine.search.objective import SearchObjective
+from engine.search.objective import BROKEN, SearchObjective
 from engine.search.proposals import UNKNOWN, best_tokens, first_order_gain
 from engine.settings import METHODS
 from tests.support import searches, slow
@@ -130,6 +132,17 @@ def test_the_buffer_keeps_the_best_distinct_sequences_that_pass(
     assert state.buffer[0, : len(buffer)].tolist() == buffer
     assert state.best.tolist() == [best]
     assert state.best_rewards.tolist() == [rewards[tuple(best)]]
+
+
+@pytest.mark.parametrize("method", ["random", "gcg"])
+def test_a_reward_that_is_not_finite_is_the_best(method):
+    """There the host sees it."""
+    state = jax.tree.map(jnp.asarray, start(np.zeros((1, 2)), np.array([[1, 1]]), 3))
+    ids = jnp.asarray([[[5, 5], [6, 6]]], jnp.int32)
+    ranked = ids, jnp.asarray([[BROKEN, 2.0]], jnp.float32), jnp.asarray([0.5])
+    compiled = jax.jit(admit, static_argnums=3)
+    state = compiled(state, ranked, jnp.ones((1, 2), bool), settings(method=method))
+    assert state.best_rewards.tolist() == [BROKEN]
 
 
 @pytest.mark.slow

@@ -145,10 +145,7 @@ def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(chec
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        pytest.param({"round_trip": True, "method": "random"}, marks=pytest.mark.slow),
-    ],
+    slow.all_but([{}], [{"round_trip": True, "method": "random"}]),
 )
 def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, changes):
     with pytest.raises(AssayError, match=r"^the reward is not finite"):

@@ -87,20 +87,7 @@ def test_a_length_that_few_sequences_have_is_padded_to_the_next(short, shapes):
 
 
 WORDS = "items/words/model=tiny/prompt=greatest"
-REPLIES = [
-    "love",
-    "",
-    "the war",
-    "love",
-    "Ünïcödé ☃ 漢字",
-    " love",
-    "truth " * 9,
-    "\n",
-    "<script>",
-    "<|im_end|>",
-    "no\nyes",
-    "the war",
-]
+REPLIES = ["love", "", "the war", "Ünïcödé ☃ 漢字", " love", "\n", "<|im_end|>", "no\nyes"]
 
 
 def test_ids_and_text_differ_only_where_a_reply_merges_with_the_template(run, other_run, tiny):

@@ -91,12 +91,8 @@ def test_the_planted_token_is_the_first_row_with_its_size_in_units(planted):
     assert row["effect_sd"] == pytest.approx(row["effect"] / UNIT)
     assert row["ci_low"] < 1.9 / UNIT < row["ci_high"]
     assert row["q"] < 0.01
-    assert cited(told(appended, planted)[0])[:4] == [
-        "␣thanks",
-        "100",
-        "6",
-        f"{row['effect_sd']:.2f}",
-    ]
+    effect = f"{row['effect_sd']:.2f}"
+    assert cited(told(appended, planted)[0])[:4] == ["␣thanks", "100", "6", effect]
     [about] = planted.tables["appended_models"].to_dicts()
     assert about["unit"] == pytest.approx(UNIT)
     assert "6 replies" in about["unit_of"]

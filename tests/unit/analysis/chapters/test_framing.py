@@ -36,11 +36,9 @@ def test_two_prompts_are_correlated_over_the_vocabulary(run):
 def test_tokens_that_one_prompt_lacks_are_left_out(make_run):
     scores = {("m", "greatest"): dict(enumerate(GOOD)), ("m", "worst"): {0: -4.0, 2: 0.5, 4: 3.0}}
     path = make_run({"v": list("abcde")}, {"m": "v"}, scores)
-    loaded = analysis.load(path, allow_incomplete=True)
+    table = analysis.framing_table(analysis.load(path, allow_incomplete=True), ["m"])
     expected = scipy.stats.spearmanr([5.0, 0.0, -3.0], [-4.0, 0.5, 3.0]).statistic
-    assert analysis.framing_table(loaded, ["m"])["spearman"].item() == pytest.approx(expected)
-    ends = analysis.framing_ends(loaded, ["m"], ("greatest", "worst"), 1, "difference")
-    assert ends.select("token", "reward").rows() == [("a", 9), ("e", -6)]
+    assert table["spearman"].item() == pytest.approx(expected)
 
 
 def test_sum_finds_what_is_liked_anyway_and_difference_what_is_told_apart(run):

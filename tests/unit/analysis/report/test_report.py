@@ -167,11 +167,7 @@ def test_what_a_living_writer_or_another_report_has_there_stays(tmp_path):
 
 def test_what_someone_else_made_is_not_overwritten(report, small_run, tmp_path, settings):
     (tmp_path / "thesis").mkdir()
-    faults = {
-        "file": "file: ",
-        "thesis/index.html": "thesis: ",
-        "report/notes.txt": "'notes.txt'",
-    }
+    faults = {"file": "file: ", "thesis/index.html": "thesis: ", "report/notes.txt": "'notes.txt'"}
     for name, message in faults.items():
         (tmp_path / name).write_text("mine", encoding="utf-8")
         target = tmp_path / name.partition("/")[0]
