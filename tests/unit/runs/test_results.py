@@ -13,7 +13,7 @@ from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder, read_table
 from engine.runs.identity import Identity, sealed, to_json, unsealed
-from engine.runs.result import Result, RunError, ranges
+from engine.runs.result import Result, RunError
 from tests.support.killed import Killed, killed_after
 from tests.support.runs import CHECK
 
@@ -33,13 +33,6 @@ def run(tmp_path):
     folder.save({})
     folder.begin(PATH, IDENTITY, 2).write(NAMES[0], FRAME, {"platform": "cpu"}, 0.5)
     return folder.run
-
-
-@given(rows=st.integers(0, 300_000), part_size=st.integers(100, 400_000))
-def test_ranges_hold_every_row_once_in_order(rows, part_size):
-    spans = ranges(rows, part_size)
-    assert [row for span in spans for row in range(*span)] == list(range(rows))
-    assert all(stop - start == part_size for start, stop in spans[:-1])
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.errors import AssayError
-from engine.runs.result import ranges
 from engine.scoring import reward_passes
 from engine.scoring.batches import Distinct
 from engine.scoring.rows import reply_rows
@@ -52,31 +49,6 @@ def test_identical_conversations_are_scored_once_and_have_one_reward(run, trims,
     for conversation, reward in zip(conversations(trims), rewards(run, "trims"), strict=True):
         assert known.setdefault(conversation, reward) == reward
     assert sum(scored) == len(known) < 0.9 * SIZE
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 12))
-def test_each_distinct_sequence_belongs_to_the_part_of_its_first_row(rows, part_size):
-    prefix = [90, 91]
-    sequences = [[90, *range(n // 3), 91 + n % 3] for n in rows]
-    distinct, scored = Distinct.of(prefix, sequences), []
-    for start, stop in ranges(len(rows), part_size):
-        source = {start + r: start + r for r in range(stop - start)}
-        repeated, earlier = distinct.duplicates(start, stop)
-        source |= dict(zip((start + repeated).tolist(), earlier.tolist(), strict=True))
-        for bucket in distinct.buckets(start, stop):
-            ids, candidates = bucket.candidates.ids, bucket.candidates
-            own = [
-                prefix[: candidates.shared[c]] + ids[c, : candidates.last[c] + 1].tolist()
-                for c in range(len(ids))
-            ]
-            scored += own
-            for row, candidate in zip(bucket.rows, bucket.row_candidate, strict=True):
-                assert own[candidate] == sequences[start + row]
-                assert source.pop(start + row) == start + row
-        for row, earlier_row in source.items():
-            assert earlier_row < start
-            assert sequences[row] == sequences[earlier_row]
-    assert sorted(scored) == [list(s) for s in sorted(set(map(tuple, sequences)))]
 
 
 @pytest.mark.parametrize(("short", "shapes"), [(127, [(130, 2)]), (128, [(128, 1), (3, 2)])])

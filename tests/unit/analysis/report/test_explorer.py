@@ -133,13 +133,6 @@ def test_a_string_of_one_token_each_is_one_row_and_others_stay_apart():
     assert [row.tolist() for row in rows] == [[0, 1, 2], [3, 4, 0]]
 
 
-@given(st.lists(st.lists(st.sampled_from("abc "), max_size=6), min_size=1, max_size=3))
-def test_every_token_has_a_row_with_its_text(vocabularies):
-    texts, rows = explorer.union([vocabulary(v).cast({"token": pl.String}) for v in vocabularies])
-    assert [[texts[i] for i in row] for row in rows] == vocabularies
-    assert {i for row in rows for i in row.tolist()} == set(range(len(texts)))
-
-
 def test_what_was_not_scored_is_not_a_number(make_run):
     scores = {("m", "greatest"): {0: 1.0, 2: 3.0}}
     run = analysis.load(make_run({"v": ["a", "b", "c"]}, {"m": "v"}, scores), allow_incomplete=True)
