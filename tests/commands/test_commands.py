@@ -12,12 +12,12 @@ SEARCH = ("method=random", "length=2", "steps=2", "candidates=12", "every=2", "d
 
 
 def test_score_reads_a_list_and_says_where_its_rewards_are(command, checkpoint, run, source):
-    words = source("name,rank\nlove,1\n007,2\nlove,3\n", "My Words.csv")
+    words = source("name,rank\nlove,1\n007,2\nlove,3\nwar,4\n", "My Words.csv")
     flags = (f"--run={run.folder}", f"--items={words}", *SMALL)
     done = command("score", checkpoint().path, *flags).fine()
-    assert done.out[-1] == f"{run.folder}/items/my-words: 1 model × 1 prompt, 3 new rewards"
+    assert done.out[-1] == f"{run.folder}/items/my-words: 1 model × 1 prompt, 4 new rewards"
     items = run.frame("items/my-words/model=tiny/prompt=greatest")["item"]
-    assert items.to_list() == ["love", "007", "love"]
+    assert items.to_list() == ["love", "007", "love", "war"]
 
 
 def test_log_probabilities_of_a_list_of_replies(command, checkpoint, run, source):

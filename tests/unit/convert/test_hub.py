@@ -3,8 +3,8 @@
 import re
 import shutil
 
+import huggingface_hub.constants
 import pytest
-from huggingface_hub import constants
 from safetensors.numpy import load_file, save_file
 
 from engine.convert.conversion import understand
@@ -74,31 +74,34 @@ def test_what_is_in_the_cache_is_not_fetched_again_and_needs_no_hub(hub, tiny_fo
     assert len(hub.requests) == before + 1  # which commit is the main branch?
     assert fetch(NAME, first.revision) == first
     assert len(hub.requests) == before + 1
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert fetch(NAME, None) == first
 
 
+def unreachable(hub, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+
+
+def gated(hub, monkeypatch):
+    hub.repositories[NAME].gated = 403
+
+
+def well(hub, monkeypatch):
+    pass
+
+
+def broken_off(hub, monkeypatch):
+    hub.breaks(A_FILE, after=100)
+
+
+AGAIN = "run it again"
+NOTHING = ".*{url}/owner/other"
 FAILURES = {
-    "no repository": ("owner/other", None, lambda *_: None, ".*{url}/owner/other"),
-    "no tag": (NAME, "v2", lambda *_: None, "no revision 'v2'"),
-    "gated": (
-        NAME,
-        None,
-        lambda hub, _: setattr(hub.repositories[NAME], "gated", 403),
-        "gated; .*{url}/owner/tiny",
-    ),
-    "no network": (
-        NAME,
-        None,
-        lambda _, patch: patch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9"),
-        "http://127.0.0.1:9 .*{cache}",
-    ),
-    "broken off": (
-        NAME,
-        None,
-        lambda hub, _: hub.breaks(A_FILE, after=100),
-        "the download failed .*; run it again",
-    ),
+    "no repository": ("owner/other", None, well, NOTHING),
+    "no tag": (NAME, "v2", well, "no revision 'v2'"),
+    "gated": (NAME, None, gated, "gated; .*{url}/owner/tiny"),
+    "no network": (NAME, None, unreachable, "http://127.0.0.1:9 .*{cache}"),
+    "broken off": (NAME, None, broken_off, rf"the download failed .*; {AGAIN}"),
 }
 
 

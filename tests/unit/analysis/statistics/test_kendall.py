@@ -23,15 +23,6 @@ def test_tau_is_scipys(pairs):
     assert tau_b(x, y) == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
-@given(TABLES)
-def test_the_matrix_is_tau_of_each_pair(rows):
-    columns = np.array(rows, dtype=np.float32).reshape(-1, 3).T
-    matrix = tau_b_matrix(columns)
-    for i, x in enumerate(columns):
-        for j, y in enumerate(columns):
-            assert matrix[i, j] == pytest.approx(tau_b(x, y), abs=1e-12, nan_ok=True)
-
-
 def test_tau_of_many_values_with_and_without_ties_is_scipy_to_the_last_bit(rng):
     common = rng.normal(size=3000)
     exact, rounded = (common + rng.normal(size=3000) for _ in range(2))
