@@ -12,11 +12,8 @@ from flax import nnx
 from safetensors.torch import load_file
 
 from engine.checkpoint.restore import restore, sharing_groups
-from engine.convert.conversion import convert_model
-from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.mesh import build_mesh
-from engine.text.chat_template import TemplatePolicy
 from tests.support import folders, tiny, torch_models
 from tests.unit.convert.conftest import MODEL
 
@@ -165,9 +162,7 @@ def relatives(checkpoint, tmp_path_factory):
             torch_models.edit_tensors(folder, change)
         if tokenizer:
             tokenizer.save_pretrained(folder)
-        policy = TemplatePolicy(bos=bos, date=None)
-        source = fetch(str(folder), None)
-        return convert_model(source, base / name, slug=name, policy=policy)
+        return folders.convert(folder, base / name, name, bos=bos)
 
     other_template = torch_models.tokenizer()
     other_template.chat_template = tiny.CHATML.replace("<|im_end|>\n", "<|im_end|>")

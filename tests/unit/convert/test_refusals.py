@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.convert.conversion import convert_model
-from engine.convert.hub import fetch
 from engine.errors import AssayError
-from engine.text.chat_template import TemplatePolicy
 from tests.support import folders, torch_models
 
 WEIGHTS = "model.safetensors"
@@ -123,11 +120,6 @@ REFUSED = [
 ]
 
 
-def convert(folder: Path, destination: Path, **more):
-    policy = TemplatePolicy(bos="template", date=None)
-    return convert_model(fetch(str(folder), None), destination, slug="tiny", policy=policy, **more)
-
-
 def refusal(source: Path, destination: Path) -> str:
     with pytest.raises(AssayError) as caught:
         folders.convert(source, destination)
@@ -158,7 +150,7 @@ def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder,
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        convert(folder, tmp_path / "out" / "checkpoint", progress=interrupt)
+        folders.convert(folder, tmp_path / "out" / "checkpoint", progress=interrupt)
     assert list((tmp_path / "out").iterdir()) == []
 
 
