@@ -1,6 +1,7 @@
 """Conversion of encoders: what is refused by name, and how prompt and reply become token ids."""
 
 import json
+import shutil
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -30,9 +31,7 @@ def bert(saved):
 
 def copied(folder, to, **config):
     """A folder with changes of its config.json."""
-    to.mkdir()
-    for path in folder.iterdir():
-        (to / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(folder, to)
     folders.edit_json(to / "config.json", **config)
     return to
 

@@ -23,17 +23,15 @@ def conversations(model) -> list[tuple[int, ...]]:
     return [tuple(template.sequences(PROMPT, [text])[0]) for text in model.tokens.values()]
 
 
-def rewards(run, slug):
-    return run.rewards(slug, "greatest")
-
-
 @pytest.mark.parametrize("slug", TEMPLATES)
 def test_a_token_has_the_reward_of_its_text_by_the_plain_pass(run, checkpoint, slug):
     model = checkpoint(slug, template=TEMPLATES[slug])
     run.sweep([model], ONE, mode="text")
     sample = range(0, SIZE, 23)
     expected = plain_rewards(model, conversations(model)[::23])
-    np.testing.assert_allclose(rewards(run, slug)[sample], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run.rewards(slug, "greatest")[sample], expected, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_identical_conversations_are_scored_once_and_have_one_reward(run, trims, monkeypatch):
@@ -46,7 +44,8 @@ def test_identical_conversations_are_scored_once_and_have_one_reward(run, trims,
     monkeypatch.setattr(reward_passes, "in_steps", counted)
     run.sweep([trims], ONE, mode="text", part_size=31)
     known = {}
-    for conversation, reward in zip(conversations(trims), rewards(run, "trims"), strict=True):
+    rewards = run.rewards("trims", "greatest")
+    for conversation, reward in zip(conversations(trims), rewards, strict=True):
         assert known.setdefault(conversation, reward) == reward
     assert sum(scored) == len(known) < 0.9 * SIZE
 
