@@ -1,5 +1,6 @@
 """Conversion of encoders: what is refused by name, and how prompt and reply become token ids."""
 
+import functools
 import json
 import shutil
 
@@ -13,13 +14,10 @@ from tests.support import encoders, folders
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Name -> a family's model as transformers saves it, made once."""
-    made = {}
 
+    @functools.cache
     def of(name):
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("encoder") / "hf"
-            encoders.save(encoders.build(name), name, made[name])
-        return made[name]
+        return encoders.save(encoders.build(name), name, tmp_path_factory.mktemp("encoder") / "hf")
 
     return of
 

@@ -12,7 +12,6 @@ from analysis.statistics.inference import clustered_error
 from analysis.statistics.kendall import Order, contributions, sum_interval, tau_b, tau_b_matrix
 
 # Few different values, so that ties are the rule.
-TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
 PAIRS = st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=2, max_size=40)
 
 
