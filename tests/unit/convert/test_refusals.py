@@ -92,6 +92,7 @@ REFUSED = [
         r"tensor 'model\.embed_tokens\.weight' is in a\.safetensors and in b\.safetensors$",
     ),
     (retensored(lambda t: t.pop(K_PROJ)), rf"missing tensor '{K_PROJ}'$"),
+    (retensored(lambda t: t.pop("model.embed_tokens.weight")), "'model.embed_tokens.weight'"),
     (
         replaced(rm_head__weight=lambda t: t.pop("score.weight")),
         r"'score\.weight'; .*'rm_head\.weight'; .* score, value_head, ",
