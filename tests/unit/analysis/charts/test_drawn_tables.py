@@ -13,9 +13,7 @@ from analysis.chapters import agreement
 from analysis.charts import look
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
-from tests.support import charts, runs, slow
-
-PROMPTS = list(runs.PROMPTS)
+from tests.support import charts, slow
 
 
 @pytest.fixture
