@@ -58,8 +58,12 @@ def parsed(capsys):
 
     def parse(name, *arguments):
         found, command = [], importlib.import_module(f"launch.{name}").COMMAND
-        recording = dataclasses.replace(command, body=lambda given: found.append(given) or "")
-        assert recording.main(arguments) == 0, capsys.readouterr().err
+
+        def body(given):
+            found.append(given)
+            return ""
+
+        assert dataclasses.replace(command, body=body).main(arguments) == 0, capsys.readouterr().err
         return found[0]
 
     return parse
