@@ -104,7 +104,7 @@ CASES = {
     "--config.candidates=12": {
         "--config.allow={tmp}/none.txt": "allow={tmp}/none.txt",
         "--config.method=beam": "method='beam'; allowed: 'gcg', 'paper', 'random'",
-        "--config.length=120": "tokens; allowed: 128",
+        "--config.length=120": "179 tokens; allowed by the model: 128",
         "--config.allow={tmp}/eos.txt": "filters",
         "--config.method=paper --config.candidates=300 --config.length=1": "candidates=300; ",
     },

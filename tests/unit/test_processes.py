@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from engine import processes
 from tests.support.processes import LOST_LINE, ROOT, free_port
 
 HOST = socket.gethostname()
@@ -49,6 +50,14 @@ def ends(started):
     """Exit code, output and errors of each process."""
     texts = [process.communicate(timeout=100) for process in started]
     return [(p.returncode, out, err) for p, (out, err) in zip(started, texts, strict=True)]
+
+
+def test_one_process_decides_everything_itself():
+    assert (processes.count(), processes.place(), processes.writes()) == (1, "", True)
+    value = object()
+    assert processes.from_first("value", lambda: value) is value
+    processes.agree("values", value)  # not even read
+    processes.finish()
 
 
 TOLD = """
