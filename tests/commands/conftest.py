@@ -53,6 +53,23 @@ def command(capsys):
 
 
 @pytest.fixture
+def parsed(capsys):
+    """Name of a command and its flags -> what its body is given: a wrong flag or value fails."""
+
+    def parse(name, *arguments):
+        found, command = [], importlib.import_module(f"launch.{name}").COMMAND
+
+        def body(given):
+            found.append(given)
+            return ""
+
+        assert dataclasses.replace(command, body=body).main(arguments) == 0, capsys.readouterr().err
+        return found[0]
+
+    return parse
+
+
+@pytest.fixture
 def source(tmp_path):
     """Text, and the name of a file -> the file that holds it."""
 

@@ -8,6 +8,7 @@ from tests.support import runs, tiny
 
 FILES = {
     "words.txt": "love\n",
+    "eos.txt": "<|im_end|>\n",
     "no-name.csv": "word,n\nlove,1\n",
     "empty-line.txt": "love\r\n\r\nwar",
     "list.json": "[]",
@@ -53,6 +54,8 @@ CASES = {
         "--config.beta=2": "beta=2.0",
         "--after=": "--after='': empty",
         "--prompt=a␟b": "prompt: holds the character '␟'",
+        "--prompt='  '": "prompt='  '",
+        f"--prompt='{'the ' * 130}'": " 128",
         "--config.after.rows=3": "--config.after.rows without --after_items",
         "--after_items={tmp}/words.txt --config.after.of=best": "after.of='best'",
         "--after_items={tmp}/words.txt --config.after.rows=0": "after.rows=0",
@@ -100,6 +103,10 @@ CASES = {
     "search --checkpoint={model} --run={run} --config.length=3 --config.topk=16 "
     "--config.candidates=12": {
         "--config.allow={tmp}/none.txt": "allow={tmp}/none.txt",
+        "--config.method=beam": "method='beam'; allowed: 'gcg', 'paper', 'random'",
+        "--config.length=120": "179 tokens; allowed by the model: 128",
+        "--config.allow={tmp}/eos.txt": "filters",
+        "--config.method=paper --config.candidates=300 --config.length=1": "candidates=300; ",
     },
     "convert --source={judge} --checkpoint={tmp}/c --config.template_vars": {
         "=principle=a,principel=b": "'principel'; allowed: principle",
@@ -123,6 +130,8 @@ CASES = {
         "--run={tmp}/nowhere": "{tmp}/nowhere: not a run folder",
         "--run={small} --config.options.afinn=nowhere.csv": ("analyze.options.afinn='nowhere.csv'"),
         "--run={small} --config.options.afinn={tmp}/words.txt": ("{tmp}/words.txt"),
+        "--run={small} --config.figure_top=99": "analyze.figure_top=99; allowed: at most top=",
+        "--run={small} --config.page_prompts=-1": "analyze.page_prompts=-1; allowed: integers >= 1",
     },
     "import_scores --layout=tokens --run={run}": {
         "--source=x": "source=x",

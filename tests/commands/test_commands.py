@@ -1,3 +1,5 @@
+import json
+
 import polars as pl
 import pytest
 
@@ -6,15 +8,46 @@ from launch.common.scoring import extremes
 from tests.support import tiny
 
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
+SEARCH = ("method=random", "length=2", "steps=2", "candidates=12", "every=2", "direction=max")
 
 
 def test_score_reads_a_list_and_says_where_its_rewards_are(command, checkpoint, run, source):
-    words = source("name,rank\nlove,1\n007,2\nlove,3\n", "My Words.csv")
+    words = source("name,rank\nlove,1\n007,2\nlove,3\nwar,4\n", "My Words.csv")
     flags = (f"--run={run.folder}", f"--items={words}", *SMALL)
     done = command("score", checkpoint().path, *flags).fine()
-    assert done.out[-1] == f"{run.folder}/items/my-words: 1 model × 1 prompt, 3 new rewards"
+    assert done.out[-1] == f"{run.folder}/items/my-words: 1 model × 1 prompt, 4 new rewards"
     items = run.frame("items/my-words/model=tiny/prompt=greatest")["item"]
-    assert items.to_list() == ["love", "007", "love"]
+    assert items.to_list() == ["love", "007", "love", "war"]
+
+
+def test_log_probabilities_of_a_list_of_replies(command, checkpoint, run, source):
+    lines = '{"reply": "love"}\n{"reply": "war and peace"}\n{"reply": "love"}\n\n \n'
+    flags = (f"--run={run.folder}", f"--items={source(lines, 'words.jsonl')}", *SMALL)
+    done = command("logprobs", checkpoint("lm", head="lm").path, *flags)
+    place = f"{run.folder}/item_logprobs/words"
+    assert done.out == [f"{place}: 1 model × 1 prompt, 3 new log-probabilities"]
+    table = run.frame("item_logprobs/words/model=lm/prompt=greatest")
+    assert any(line.startswith("lm: ") and line.endswith("⟦␣love⟧") for line in done.err)
+    assert table["item"].to_list() == ["love", "war and peace", "love"]
+    assert table["tokens"].to_list() == [1, 11, 1]  # " love"; " war", then a byte a token
+    assert table["logprob"][0] == table["logprob"][2]
+
+
+@pytest.mark.slow
+def test_a_found_sequence_is_said_with_its_reward_and_kept(command, checkpoint, run):
+    flags = [checkpoint().path, f"--run={run.folder}", "--noconfig.ascii_only"]
+    flags += [f"--config.{setting}" for setting in SEARCH]
+    done = command("search", *flags).fine()
+    (file,) = (run.folder / "sequences").rglob("*.parquet")
+    last = pl.read_parquet(file).row(-1, named=True)
+    rejected = json.loads(file.with_name("result.json").read_text())["rejected"]
+    message = f"max {last['reward']:.4g} {last['text']!r} ({rejected} "
+    assert rejected > 0 and message in done.out[-1]
+    left = file.parent / ".max.safetensors.0123abcd.tmp"
+    left.write_bytes(b"{")  # as a command that is killed leaves it
+    assert command("search", *flags).out[-1].endswith("0 new; complete already")
+    assert not left.exists()
+    assert command("verify", f"--run={run.folder}").code == 0
 
 
 def test_the_five_highest_and_lowest_tokens_are_named_readably():

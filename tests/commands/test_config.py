@@ -1,6 +1,5 @@
 """`--config` and its overrides, without a command behind them; `--help` lists every setting."""
 
-import dataclasses
 import importlib
 import json
 import re
@@ -15,20 +14,9 @@ from launch.common import scoring
 
 
 @pytest.fixture
-def search_settings():
+def search_settings(parsed):
     """Arguments -> the settings of a search under them."""
-
-    def read(*argv) -> dict:
-        found = []
-
-        def body(given):
-            found.append(given.config.to_dict())
-            return "read"
-
-        assert dataclasses.replace(search.COMMAND, body=body).main(argv) == 0
-        return found[0]
-
-    return read
+    return lambda *argv: parsed("search", *argv).config.to_dict()
 
 
 @pytest.mark.parametrize(

@@ -133,29 +133,6 @@ def test_nothing_is_swept_or_written_before_every_input_is_checked(command, inpu
     assert not (inputs["tmp"] / "report").exists()
 
 
-def test_settings_that_differ_in_two_runs_of_one_model_are_named(command, places, tmp_path, light):
-    def policy(bos, date, pooling):
-        def change(content):
-            for model in content["models"].values():
-                model["template"] = {"bos": bos, "date": date}
-            for result in content["results"].values():
-                result["identity"]["pooling"] = pooling
-
-        return change
-
-    report, sides = tmp_path / "report", (places["before"], places["same"])
-    for place in sides:
-        _of_checkpoint(place, "one", "float32")
-    runs.edit_run(sides[0], policy("template", None, "last"))
-    runs.edit_run(sides[1], policy("none", "01 Dec 2024", "first_pad"))
-    flags = [f"--before={sides[0]}", f"--after={sides[1]}", f"--report={report}", *FAST]
-    differences = "bos=template/none, date=template/01 Dec 2024, pooling=last/first_pad"
-    assert command("diff", *flags).fine().out[1] == f"differs in: {differences}"
-    assert f"differs in: {differences}<" in (report / "index.html").read_text(encoding="utf-8")
-    content = json.loads((report / "verdict.json").read_text(encoding="utf-8"))
-    assert content["differs_in"] == differences
-
-
 def _of_checkpoint(folder, digest, dtype, mode="ids"):
     """Says in a run whose rewards they are, in which dtype and mode."""
 
@@ -208,6 +185,10 @@ def test_noise_is_of_the_side_in_whose_mode_it_was_swept(command, tmp_path, ligh
     flags += [f"--noise={made['ids', 'bfloat16']},{made['text', 'bfloat16']}"]
     done = command("diff", *flags, f"--report={tmp_path / 'report'}")
     assert (done.code, done.out[1]) == (1, "differs in: mode=ids/text")
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "differs in: mode=ids/text<" in page
+    content = json.loads((tmp_path / "report" / "verdict.json").read_text(encoding="utf-8"))
+    assert content["differs_in"] == "mode=ids/text"
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     sides = [f"noise: {side} in float32 and bfloat16" for side in ("before", "after")]
     assert [of.partition(" (")[0] for of in table["of"]] == ["change", *sides]

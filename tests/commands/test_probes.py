@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.measures import pairs, probes
-from analysis.report import facts
+from analysis.measures import probes
 from analysis.words.edits import EDITS, SHAMS
 from engine.runs.folder import RunFolder
 from tests.support import biased, folders
@@ -102,14 +101,6 @@ def test_the_numbers_of_a_row_are_those_of_a_slow_loop(run, table):
     numbers = (found["effect"], found["flips"], found["margin"])
     assert numbers == pytest.approx((np.mean(changes), np.mean(flips), unit), rel=1e-5)
     assert found["ci_low"] < found["effect"] < found["ci_high"]
-
-
-def test_models_that_judge_pairs_alike_are_said_to(run):
-    judged = pairs.pairs(pairs.replies(analysis.load(run), "pairs"))
-    plain, bullets = (judged.filter(model=m).sort("row")["right"] for m in ("plain", "bullets"))
-    lines = facts.write_replies(str(run), "pairs", [*biased.BIASES])
-    share = f"; {(plain == bullets).mean():.1%} judged alike"
-    assert any("plain" in line and "bullets" in line and share in line for line in lines)
 
 
 @pytest.mark.slow

@@ -28,20 +28,8 @@ def test_scores_hold_every_token_of_every_model_and_prompt_in_order(small_run):
     assert frame.equals(frame.sort("model", "prompt", "token_id"))
     rewards = dict(frame.filter(model="m-two").select("token", "reward").iter_rows())
     assert (rewards[" love"], rewards["love"]) == (np.float32(0.9), np.float32(0.8))
-    assert frame.filter(model="m-one", prompt="greatest", token="\ufffd")["reward"].to_list() == [
-        0,
-        0.5,
-    ]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
-def test_part_size_leaves_the_scores_unchanged(make_run, size):
-    rewards = [float(i * 7 % 11) for i in range(11)]
-    tokens = {"v": [f"t{i}" for i in range(11)]}
-    run = make_run(tokens, {"m": "v"}, {("m", "greatest"): rewards}, size=size)
-    ids, found = analysis.load(run).rewards("m", "greatest")
-    assert ids.tolist() == list(range(11))
-    assert found.tolist() == rewards
+    pieces = frame.filter(model="m-one", prompt="greatest", token="\ufffd")
+    assert pieces["reward"].to_list() == [0, 0.5]
 
 
 def test_a_folder_name_with_glob_characters_is_read_as_it_is(make_run):
@@ -289,15 +277,6 @@ def test_rewards_and_vocabularies_are_read_once_and_cannot_be_written(two_models
     for column in (token_ids, rewards):
         with pytest.raises(ValueError, match="read-only"):
             column[0] = 9
-
-
-def test_token_ids_of_a_model_that_scored_fewer_are_its_own(make_run):
-    scores = {("m1", "greatest"): [1.0, 2.0, 3.0], ("m2", "greatest"): {0: 5.0, 2: 6.0}}
-    folder = make_run({"v": ["a", "b", "c"]}, {"m1": "v", "m2": "v"}, scores)
-    run = analysis.load(folder, allow_incomplete=True)
-    assert run.rewards("m1", "greatest")[0].tolist() == [0, 1, 2]
-    assert run.rewards("m2", "greatest")[0].tolist() == [0, 2]
-    assert run.ranked("m1", "greatest", np.array([2, 0])).ranks.tolist() == [2, 1]
 
 
 def test_rewards_beyond_the_memory_that_is_given_are_read_again(two_models):

@@ -75,6 +75,11 @@ def headless(pair: Path) -> None:
     retensored(lambda t: t.pop(PREFIX + "score.weight"))(pair)
 
 
+def turned(tensors) -> None:
+    a, b = (f"{PREFIX}{Q}.lora_{part}.weight" for part in "AB")
+    tensors[a], tensors[b] = tensors[b].T.contiguous(), tensors[a].T.contiguous()
+
+
 def entry(name: str, value: object, allowed: str):
     setting = re.escape(f"{name}={value!r}")
     return configured(**{name: value}), rf"adapter_config\.json: {setting} ?.*{allowed}"
@@ -96,6 +101,7 @@ REFUSED = [
         configured(r=8),
         r"LoRA of 'model\.layers\.0\.\S+' has shapes \[4, \d+\] and \[\d+, 4\]; .*rank 8$",
     ),
+    (retensored(turned), r"has shapes \[4, 80\] and \[32, 4\]; the base has \[80, 32\]"),
     (added("model.layers.9.mlp.lora_A.weight", A), r"'model\.layers\.9\.mlp'"),
     (
         added(f"{Q}.lora_magnitude_vector", torch.ones(80)),
@@ -194,24 +200,6 @@ def test_a_head_in_a_file_of_its_own_is_the_head(pair, tmp_path):
     card = folders.convert(pair / "adapter", tmp_path / "checkpoint").card
     assert card.head.kind == "affine"
     assert sorted(card.files) == ["adapter_config.json", WEIGHTS, "value_head.safetensors"]
-
-
-def test_matrices_of_gpt2_are_transposed_whatever_the_config_says(tmp_path):
-    """Its modules are Conv1D: [in, out]."""
-    rng = np.random.default_rng(0)
-    weight, a, b = (rng.standard_normal(shape) for shape in ((6, 4), (2, 6), (4, 2)))
-    base, folder = tmp_path / "base", tmp_path / "adapter"
-    base.mkdir(), folder.mkdir()
-    name = "model.layers.0.mlp"
-    save_file({f"{name}.weight": torch.tensor(weight).float()}, base / "model.safetensors")
-    tensors = {f"{name}.lora_A.weight": a, f"{name}.lora_B.weight": b, "score.weight": b}
-    tensors = {PREFIX + key: torch.tensor(value).float() for key, value in tensors.items()}
-    save_file(tensors, folder / WEIGHTS)
-    (folder / CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 6}))
-    merged = merging.open_merged(base, folder, "gpt2").read(f"{name}.weight")
-    np.testing.assert_allclose(merged, weight + 3 * (b @ a).T, atol=1e-6)
-    with pytest.raises(AssayError, match=r"has shapes \[2, 6\] and \[4, 2\]; the base has \[6, 4"):
-        merging.open_merged(base, folder, "llama")
 
 
 def test_merging_keeps_no_second_copy_of_a_matrix():

@@ -1,6 +1,8 @@
 """Conversion of encoders: what is refused by name, and how prompt and reply become token ids."""
 
+import functools
 import json
+import shutil
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -12,13 +14,10 @@ from tests.support import encoders, folders
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Name -> a family's model as transformers saves it, made once."""
-    made = {}
 
+    @functools.cache
     def of(name):
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("encoder") / "hf"
-            encoders.save(encoders.build(name), name, made[name])
-        return made[name]
+        return encoders.save(encoders.build(name), name, tmp_path_factory.mktemp("encoder") / "hf")
 
     return of
 
@@ -30,9 +29,7 @@ def bert(saved):
 
 def copied(folder, to, **config):
     """A folder with changes of its config.json."""
-    to.mkdir()
-    for path in folder.iterdir():
-        (to / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(folder, to)
     folders.edit_json(to / "config.json", **config)
     return to
 

@@ -66,20 +66,6 @@ def test_a_head_in_a_file_of_its_own_is_fetched(hub, tmp_path):
     assert len(hub.downloads("value_head.safetensors")) == 1
 
 
-def test_a_branch_and_a_commit_are_fetched_as_they_are_named(hub, tiny_folder, tmp_path):
-    other = tiny.write_model(tmp_path / "other", seed=1)
-    first, second = hub.add(NAME, tiny_folder), hub.add(NAME, other, "feature/seed-1")
-    for revision, commit, folder in (
-        ("feature/seed-1", second, other),
-        (second, second, other),
-        ("main", first, tiny_folder),
-        (first, first, tiny_folder),
-    ):
-        source = fetch(NAME, revision)
-        assert source.revision == commit
-        same_files(source.folder, folder)
-
-
 def test_what_is_in_the_cache_is_not_fetched_again_and_needs_no_hub(hub, tiny_folder, monkeypatch):
     hub.add(NAME, tiny_folder)
     first = fetch(NAME, None)

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.convert.conversion import convert_model
-from engine.convert.hub import fetch
 from engine.errors import AssayError
-from engine.text.chat_template import TemplatePolicy
 from tests.support import folders, torch_models
 
 WEIGHTS = "model.safetensors"
@@ -95,6 +92,7 @@ REFUSED = [
         r"tensor 'model\.embed_tokens\.weight' is in a\.safetensors and in b\.safetensors$",
     ),
     (retensored(lambda t: t.pop(K_PROJ)), rf"missing tensor '{K_PROJ}'$"),
+    (retensored(lambda t: t.pop("model.embed_tokens.weight")), "'model.embed_tokens.weight'"),
     (
         replaced(rm_head__weight=lambda t: t.pop("score.weight")),
         r"'score\.weight'; .*'rm_head\.weight'; .* score, value_head, ",
@@ -116,12 +114,11 @@ REFUSED = [
         r"tensor 'score\.weight' .* I8; .* F32, F16, BF16$",
     ),
     (removed("chat_template.jinja"), "no chat template"),
+    (
+        written("chat_template.jinja", "{% for i in range(10**9) %}{% endfor %}"),
+        r"^chat template of .*hf: .*OverflowError: Range too big",
+    ),
 ]
-
-
-def convert(folder: Path, destination: Path, **more):
-    policy = TemplatePolicy(bos="template", date=None)
-    return convert_model(fetch(str(folder), None), destination, slug="tiny", policy=policy, **more)
 
 
 def refusal(source: Path, destination: Path) -> str:
@@ -154,7 +151,7 @@ def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder,
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        convert(folder, tmp_path / "out" / "checkpoint", progress=interrupt)
+        folders.convert(folder, tmp_path / "out" / "checkpoint", progress=interrupt)
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -78,62 +78,48 @@ def test_every_column_is_treated_as_the_page_says(name):
     assert done != "kept" or table["id"].to_list() == [TEXT] * 2
 
 
-def roles_and_texts(row):
-    """What the conversations of a row say, by side."""
+def said(row):
+    """What the conversations of a row say, by side; of each role the first letter."""
     table = read(row)[0]
-    texts = [[(m["role"], m["content"]) for m in turns] for turns in table["messages"].to_list()]
-    return dict(zip(table["side"], texts, strict=True))
+    turns = [[f"{m['role'][0]}: {m['content']}" for m in own] for own in table["messages"]]
+    return dict(zip(table["side"], map(" | ".join, turns), strict=True))
 
 
-ASKED = ("user", "said so")
 SAID = {
     "orca_dpo_pairs": (
         {"system": "Be kind.", "question": "Hi", "chosen": "a", "rejected": "b"},
-        {
-            side: [("system", "Be kind."), ("user", "Hi"), ("assistant", reply)]
-            for side, reply in (("chosen", "a"), ("rejected", "b"))
-        },
+        {"chosen": "s: Be kind. | u: Hi | a: a", "rejected": "s: Be kind. | u: Hi | a: b"},
     ),
     "the pair of messages, behind the last turn of another": (
         {"messages": [*WHOLE, WHOLE[1]], "rejected_response": "no"},
-        {
-            "chosen": [ASKED, ("assistant", "yes"), ("assistant", "yes")],
-            "rejected": [ASKED, ("assistant", "no")],
-        },
+        {"chosen": "u: said so | a: yes | a: yes", "rejected": "u: said so | a: no"},
     ),
     "history as messages": (
         {"history": WHOLE, "query": "Why?", "response": "so"},
-        {"reply": [ASKED, ("assistant", "yes"), ("user", "Why?"), ("assistant", "so")]},
+        {"reply": "u: said so | a: yes | u: Why? | a: so"},
     ),
     "UltraFeedback, whose prompt and messages stand in its pair": (
         {
-            "prompt": "said so",
-            "chosen": WHOLE,
+            **{"prompt": "said so", "chosen": WHOLE, "messages": WHOLE},
             "rejected": [*TURNS, {**WHOLE[1], "content": "no"}],
-            "messages": WHOLE,
         },
-        {"chosen": [ASKED, ("assistant", "yes")], "rejected": [ASKED, ("assistant", "no")]},
+        {"chosen": "u: said so | a: yes", "rejected": "u: said so | a: no"},
     ),
     "an input without an instruction": (
         {"instruction": "", "input": "Hi", "output": "a"},
-        {"reply": [("user", "Hi"), ("assistant", "a")]},
+        {"reply": "u: Hi | a: a"},
     ),
     "an empty system turn is none": (
         {"system": "", "input": "Hi", "output": "a"},
-        {"reply": [("user", "Hi"), ("assistant", "a")]},
+        {"reply": "u: Hi | a: a"},
     ),
     "LLaMA-Factory": (
         {"instruction": "Add", "input": "1, 2", "history": [["Hi", "Ho"]], "output": "3"},
-        {
-            "reply": [
-                *(("user", "Hi"), ("assistant", "Ho")),
-                *(("user", "Add\n1, 2"), ("assistant", "3")),
-            ]
-        },
+        {"reply": "u: Hi | a: Ho | u: Add\n1, 2 | a: 3"},
     ),
     "parts of a content": (
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, WHOLE[1]]},
-        {"reply": [("user", "a"), ("assistant", "yes")]},
+        {"reply": "u: a | a: yes"},
     ),
 }
 
@@ -141,7 +127,7 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_rows_of_trainers_and_published_sets_say(name):
     row, expected = SAID[name]
-    assert roles_and_texts(row) == expected
+    assert said(row) == expected
 
 
 SYSTEM = {"role": "system", "content": "Be."}

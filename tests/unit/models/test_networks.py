@@ -1,7 +1,5 @@
 """Networks in 16 bits and on several devices; frequencies of RoPE; shapes as annotated."""
 
-import dataclasses
-import json
 import re
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 
 from engine.checkpoint import restore as restoring
 from engine.mesh import build_mesh
-from engine.models.config import DecoderConfig, Rope
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
 from tests.support.parity import make_mesh
@@ -56,18 +53,6 @@ def test_every_pass_runs_in_bfloat16_where_the_model_is_split(checkpoint):
     rewards = scorer.rewards(scorer.prefill(prompt), token_candidates(prompt, TOKENS))
     plain = scorer.plain_rewards([[*prompt.prefix, t, *prompt.suffix] for t in TOKENS])
     np.testing.assert_allclose(rewards[0], plain[0], atol=0.1)
-
-
-def test_model_json_states_younger_fields_only_where_they_are_not_neutral():
-    """So checkpoints that were converted before there were such fields keep their hashes."""
-    shape = dict.fromkeys(["vocab_size", "width", "ffn_width", "num_layers", "num_heads"], 2)
-    numbers = {"num_kv_heads": 1, "head_size": 4, "max_positions": 8, "rms_eps": 1e-6}
-    older = DecoderConfig(**shape, **numbers, rope=Rope(theta=1e4))
-    newer = dataclasses.replace(older, norm="layer", gated=False, window_layers=(True, False))
-    assert [*older.to_json()][-1] == "window_layers"
-    assert {*newer.to_json()} - {*older.to_json()} == {"norm", "gated"}
-    for config in (older, newer):
-        assert DecoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])

@@ -42,13 +42,6 @@ def holder_of(folder):
     return lock.holder_of(epath.Path(folder))
 
 
-def test_a_lock_is_there_while_it_is_held_and_names_its_holder(folder):
-    with lock.hold(str(folder), "sweep"):
-        assert holder_of(folder).startswith(f"`assay sweep` on {os.uname().nodename}, process ")
-        (folder / "run.json").write_text("{}")
-    assert [path.name for path in folder.iterdir()] == ["run.json"]
-
-
 def test_a_folder_in_which_nothing_was_written_is_removed(folder):
     with pytest.raises(AssayError), lock.hold(str(folder), "sweep"):
         raise AssayError("refused")

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.folder import RunFolder, read_table
-from engine.runs.identity import Identity, from_json, sealed, to_json, unsealed
-from engine.runs.result import Result, RunError, SelfCheck, ranges
+from engine.runs.identity import Identity, sealed, to_json, unsealed
+from engine.runs.result import Result, RunError
 from tests.support.killed import Killed, killed_after
+from tests.support.runs import CHECK
 
 PATH = "scores/model=m/prompt=p"
 IDENTITY = Identity(checkpoint_hash="aa", rows=3, mode="ids", dtype="float32")
@@ -34,13 +35,6 @@ def run(tmp_path):
     return folder.run
 
 
-@given(rows=st.integers(0, 300_000), part_size=st.integers(100, 400_000))
-def test_ranges_hold_every_row_once_in_order(rows, part_size):
-    spans = ranges(rows, part_size)
-    assert [row for span in spans for row in range(*span)] == list(range(rows))
-    assert all(stop - start == part_size for start, stop in spans[:-1])
-
-
 @pytest.mark.parametrize(
     ("name", "span"),
     [
@@ -58,38 +52,17 @@ def test_the_name_of_a_part_is_its_rows(name, span):
 # Records
 
 
-def test_what_was_written_is_read_back(run):
-    found = Result.open(run, PATH)
-    assert found.identity == IDENTITY and found.inputs["prompts"] == {"p": "What?"}
-    assert found.frame(NAMES[0]).equals(FRAME)
-    assert (found.missing, found.complete) == ([(2, 3)], False)
-    assert found.ways == ({"platform": "cpu"},) and found.seconds == 0.5
-
-
 def test_a_result_is_complete_when_it_has_all_parts_and_was_checked(run):
     result = RunFolder.open(str(run)).results[PATH]
     last = pl.DataFrame([[2], [3.0]], schema=schema.SCORE_COLUMNS)
     result.write(NAMES[1], last, {"platform": "cpu"}, 0.5)
     assert not Result.open(run, PATH).complete
-    result.self_check = SelfCheck(
-        candidates=2,
-        max_abs_difference=0.0,
-        relative_difference=0.0,
-        tolerance=1e-4,
-        dtype="float32",
-        compared="largest",
-    )
+    result.self_check = CHECK
     result.save()
     assert Result.open(run, PATH).complete
     os.unlink(run / PATH / NAMES[0])
     again = RunFolder.open(str(run)).results[PATH]
     assert (again.missing, again.self_check) == ([(0, 2)], None)
-
-
-def test_identities_of_other_fields_differ_in_words():
-    other = dataclasses.replace(IDENTITY, dtype="bfloat16", prefix_ids=((1, 2),))
-    assert IDENTITY.changes(other) == "dtype='float32', not 'bfloat16'"
-    assert IDENTITY.changes(from_json(Identity, to_json(IDENTITY))) == ""
 
 
 DATA = sealed(to_json(IDENTITY), 2)

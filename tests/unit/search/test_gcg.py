@@ -18,19 +18,11 @@ from engine.search.gcg import (
     trace_frame,
 )
 from engine.search.objective import BROKEN, SearchObjective
-from engine.search.proposals import UNKNOWN, best_tokens, distances, first_order_gain
+from engine.search.proposals import UNKNOWN, best_tokens, first_order_gain
 from engine.settings import METHODS
 from tests.support import searches, slow
 from tests.support.parity import make_mesh
 from tests.support.searches import problem, scorer, settings
-
-
-def test_the_distance_between_embeddings_is_that_of_tokens():
-    rng = np.random.default_rng(0)
-    embedding, ids = rng.standard_normal((9, 4)).astype(np.float32), np.array([3, 7])
-    found = distances(ids, jnp.asarray(embedding))
-    expected = np.linalg.norm(embedding[ids][:, None] - embedding, axis=2)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_the_gain_is_the_first_order_change_of_an_allowed_swap():
@@ -114,48 +106,42 @@ def test_the_operations_of_a_step_are_those_of_what_it_scores(checkpoint, monkey
     assert found == pytest.approx(step_flops(asked) + 6 * whole, rel=1e-12)
 
 
-def ranked_of(ids, rewards):
-    return jnp.asarray(ids)[None], jnp.asarray(rewards)[None], jnp.asarray([0.5])
+NO, ONE_WORSE = [False] * 4, [False] * 3 + [True] * 2
 
 
-def admitted(checkpoint, passes, **changes):
+# With a gradient a search moves on even to worse sequences, but not to one that was visited.
+@pytest.mark.parametrize(
+    ("method", "passes", "buffer", "best"),
+    [
+        ("random", [True] * 5, [[5, 5], [6, 6], [1, 1]], [5, 5]),
+        ("random", [*NO, True], [[1, 1], [7, 7]], [1, 1]),
+        ("gcg", ONE_WORSE, [[7, 7], [1, 1], [1, 1]], [1, 1]),
+        ("paper", ONE_WORSE, [[7, 7], [1, 1], [1, 1]], [1, 1]),
+    ],
+)
+def test_the_buffer_keeps_the_best_distinct_sequences_that_pass(
+    checkpoint, method, passes, buffer, best
+):
     graph = searches.scorer(checkpoint()).graph
-    _, admit = build_step(graph, make_mesh(), settings(length=2, **changes))
+    _, admit = build_step(graph, make_mesh(), settings(length=2, method=method))
     state = start(np.zeros((1, 2)), np.array([[1, 1]]), 3)
-    ids = np.array([[5, 5], [5, 5], [6, 6], [1, 1], [7, 7]], np.int32)
-    rewards = np.array([3.0, 3.0, 2.0, 0.5, 0.1], np.float32)
-    return admit(state, ranked_of(ids, rewards), np.array([passes]))
-
-
-def test_the_buffer_keeps_the_best_distinct_sequences(checkpoint):
-    state = admitted(checkpoint, [True] * 5, method="random")
-    assert state.buffer[0].tolist() == [[5, 5], [6, 6], [1, 1]]
-    assert state.buffer_rewards[0].tolist() == [3.0, 2.0, 0.5]
-    assert state.best_rewards.tolist() == [3.0]
-
-
-def test_what_does_not_pass_is_not_kept(checkpoint):
-    state = admitted(checkpoint, [False, False, False, False, True], method="random")
-    assert state.buffer[0, :2].tolist() == [[1, 1], [7, 7]]
-    assert state.best_rewards.tolist() == [0.5]
-    assert state.best.tolist() == [[1, 1]]
-
-
-@pytest.mark.parametrize("method", ["gcg", "paper"])
-def test_with_a_gradient_a_search_moves_on_even_to_worse_sequences(checkpoint, method):
-    state = admitted(checkpoint, [False, False, False, True, True], method=method)
-    assert state.buffer[0].tolist() == [[7, 7], [1, 1], [1, 1]]  # [1, 1] was visited
-    assert state.best_rewards.tolist() == [0.5]
-    assert state.best.tolist() == [[1, 1]]
+    ids = jnp.asarray([[[5, 5], [5, 5], [6, 6], [1, 1], [7, 7]]], jnp.int32)
+    rewards = {(5, 5): 3.0, (6, 6): 2.0, (1, 1): 0.5, (7, 7): 0.1}
+    scored = jnp.asarray([[rewards[tuple(row)] for row in ids[0].tolist()]], jnp.float32)
+    state = admit(state, (ids, scored, jnp.asarray([0.5])), np.array([passes]))
+    assert state.buffer[0, : len(buffer)].tolist() == buffer
+    assert state.best.tolist() == [best]
+    assert state.best_rewards.tolist() == [rewards[tuple(best)]]
 
 
 @pytest.mark.parametrize("method", ["random", "gcg"])
 def test_a_reward_that_is_not_finite_is_the_best(method):
     """There the host sees it."""
     state = jax.tree.map(jnp.asarray, start(np.zeros((1, 2)), np.array([[1, 1]]), 3))
-    ranked = ranked_of(np.array([[5, 5], [6, 6]], np.int32), np.array([BROKEN, 2.0], np.float32))
-    chosen, compiled = settings(method=method), jax.jit(admit, static_argnums=3)
-    state = compiled(state, ranked, jnp.ones((1, 2), bool), chosen)
+    ids = jnp.asarray([[[5, 5], [6, 6]]], jnp.int32)
+    ranked = ids, jnp.asarray([[BROKEN, 2.0]], jnp.float32), jnp.asarray([0.5])
+    compiled = jax.jit(admit, static_argnums=3)
+    state = compiled(state, ranked, jnp.ones((1, 2), bool), settings(method=method))
     assert state.best_rewards.tolist() == [BROKEN]
 
 

@@ -6,7 +6,6 @@ import functools
 
 import numpy as np
 import pytest
-import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from engine.errors import AssayError
@@ -17,7 +16,7 @@ from engine.scoring.rows import token_rows
 from engine.settings import SweepSettings
 from engine.sweep import repeated, rescore
 from engine.text.chat_template import with_reply_start
-from tests.support import folders
+from tests.support import folders, torch_models
 from tests.support import tiny as tinies
 from tests.support.parity import make_mesh
 from tests.support.sweeps import PROMPTS, result
@@ -74,17 +73,6 @@ class Reference:
     def ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    @torch.inference_mode()
-    def rewards(self, sequences) -> np.ndarray:
-        """Of each sequence without padding, so that those of a length are computed together."""
-        rewards, lengths = np.empty(len(sequences), np.float32), np.array([*map(len, sequences)])
-        for length in np.unique(lengths):
-            rows = np.flatnonzero(lengths == length)
-            ids = torch.tensor([sequences[row] for row in rows])
-            states = self.network.model(input_ids=ids).last_hidden_state
-            rewards[rows] = self.network.score(states[:, -1])[:, 0].numpy()
-        return rewards
-
 
 def conversations(reference, model, mode):
     """Ids of every token behind the reply start, and of the reply start alone."""
@@ -116,16 +104,15 @@ def test_every_token_behind_a_reply_has_the_reward_of_transformers(run, family, 
     run.sweep([model], {"behind": with_reply_start(PROMPT, STARTS[mode])}, mode=mode)
     reference = Reference(folder)
     sequences, alone = conversations(reference, model, mode)
-    rewards = reference.rewards(sequences)
+    rewards = torch_models.rewards(reference.network, sequences)
     tolerance = 1e-4 * float(rewards.std())
     np.testing.assert_allclose(run.rewards("tiny", "behind"), rewards, rtol=0, atol=tolerance)
     [found] = run.results().values()
-    assert found.baseline == pytest.approx(reference.rewards([alone])[0], abs=tolerance)
+    baseline = torch_models.rewards(reference.network, [alone])[0]
+    assert found.baseline == pytest.approx(baseline, abs=tolerance)
     assert found.reply_start == STARTS[mode]
     assert found.complete
 
-
-# As any sweep
 
 BEHIND = {"behind": with_reply_start(PROMPT, "the truth is love")}
 
@@ -150,12 +137,6 @@ def test_models_of_one_decoder_share_the_pass_and_have_baselines_of_their_own(ru
         assert kept.identity.prefix_ids == (rows.prompt.prefix,)
         assert kept.complete
     assert len({kept.baseline for kept in found.values()}) == 2
-
-
-def test_another_reply_start_under_the_same_name_is_refused(run, tiny):
-    run.sweep([tiny], BEHIND)
-    with pytest.raises(AssayError, match="prompt 'behind' already exists with"):
-        run.sweep([tiny], {"behind": with_reply_start(PROMPT, "the war")})
 
 
 def test_a_result_without_its_baseline_is_not_complete_and_is_checked_again(run, tiny):
@@ -189,9 +170,6 @@ def test_the_baseline_of_a_mixture_is_compared_again_as_one_row(
     with expected:
         rng = np.random.default_rng(0)
         rescore._compare(folder, folder.results[path], claimed, scorer, 3, rng)
-
-
-# Repeated tokens
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@
 import dataclasses
 
 import numpy as np
-import polars as pl
 import pytest
 
+from engine.lists.rows import RowReader
 from engine.mesh import build_mesh
 from engine.runs import schema
 from engine.scoring.conversations import ConversationRows
@@ -18,19 +18,8 @@ PROMPTS = ("love", "the war", "truth?")
 
 def list_of(*replies):
     """Prompt and reply of each conversation -> the list."""
-    rows = [
-        {
-            "conversation_id": number,
-            "row": number + 1,
-            "side": "reply",
-            "messages": [
-                {"role": "user", "content": prompt},
-                {"role": "assistant", "content": reply},
-            ],
-        }
-        for number, (prompt, reply) in enumerate(replies)
-    ]
-    return pl.DataFrame(rows, schema=schema.LIST_COLUMNS)
+    rows = [{"prompt": prompt, "reply": reply} for prompt, reply in replies]
+    return RowReader(["prompt", "reply"]).table(rows)
 
 
 @pytest.mark.slow

@@ -35,12 +35,8 @@ def test_a_model_that_failed_is_released_before_the_next_one_is_loaded():
 def test_a_model_that_is_complete_is_released_before_the_next_one_is_loaded(
     checkpoint, run, monkeypatch
 ):
-    models, load, loaded, left = (
-        [checkpoint(), checkpoint("b", seed=3)],
-        reward_jobs.load_scorer,
-        [],
-        [],
-    )
+    models, load = [checkpoint(), checkpoint("b", seed=3)], reward_jobs.load_scorer
+    loaded, left = [], []
 
     def watched(*inputs):
         left.append([array for array in loaded if array() is not None])

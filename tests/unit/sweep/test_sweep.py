@@ -28,9 +28,6 @@ def family(checkpoint):
     ]
 
 
-# What a sweep writes
-
-
 def test_every_token_gets_the_reward_of_the_plain_forward_pass(run, tiny):
     assert run.sweep([tiny], PROMPTS) == 2 * SIZE
     for prompt, text in PROMPTS.items():
@@ -82,23 +79,6 @@ def test_of_a_panel_the_vocabulary_has_its_tokens_and_renders_no_others(tiny, mo
         setup.vocabularies(other, [tiny], {tiny.card.tokenizer_hash: ids[:2]})
 
 
-# Models that share a decoder
-
-
-def test_a_result_goes_on_in_a_pass_of_other_models_and_says_so(run, other_run, family, capsys):
-    run.sweep(family[:2], ONE)
-    (run.folder / RESULT / "part-0000100-0000200.parquet").unlink()
-    run.sweep(family[:1], ONE)
-    assert "together [" in capsys.readouterr().err
-    other_run.sweep(family[:1], ONE)
-    np.testing.assert_allclose(
-        run.rewards("tiny", "greatest"), other_run.rewards("tiny", "greatest"), rtol=1e-4, atol=1e-5
-    )
-
-
-# A run is continued
-
-
 def test_each_finding_is_told_once_when_its_result_is_complete(run, family):
     told = []
 
@@ -129,9 +109,6 @@ def test_a_run_takes_further_models_and_prompts_without_touching_finished_parts(
     )
 
 
-# What does not belong is refused
-
-
 def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny, monkeypatch):
     original = RewardScorer.plain_rewards
 
@@ -149,9 +126,6 @@ def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny,
     assert len(run.results()[RESULT].parts) == 3  # saved, whatever fails
     assert run.sweep([tiny], ONE) == 0
     assert run.results()[RESULT].complete
-
-
-# Bad input
 
 
 def test_nan_weights_are_reported_by_the_first_bad_token_and_none_of_its_part_is_written(
@@ -177,20 +151,6 @@ def test_nan_in_one_model_leaves_the_others_of_its_pass_right(run, other_run, ch
     np.testing.assert_allclose(
         run.rewards("tiny", "greatest"), other_run.rewards("tiny", "greatest"), rtol=1e-4
     )
-
-
-@pytest.mark.parametrize(
-    ("prompts", "message"),
-    [
-        ({"empty": "  "}, "prompt='  '"),
-        ({}, "nothing to score"),
-        ({"long": "the " * 130}, r"1\d\d .* 128"),
-    ],
-)
-def test_a_bad_prompt_is_refused_and_nothing_is_written(run, tiny, prompts, message):
-    with pytest.raises(AssayError, match=message):
-        run.sweep([tiny], prompts)
-    assert not run.folder.exists()
 
 
 def test_models_whose_embeddings_hold_other_ids_of_one_tokenizer_have_a_vocabulary_each(

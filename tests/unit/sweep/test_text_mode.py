@@ -2,12 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.errors import AssayError
-from engine.runs import schema
-from engine.runs.result import ranges
 from engine.scoring import reward_passes
 from engine.scoring.batches import Distinct
 from engine.scoring.rows import reply_rows
@@ -27,23 +23,15 @@ def conversations(model) -> list[tuple[int, ...]]:
     return [tuple(template.sequences(PROMPT, [text])[0]) for text in model.tokens.values()]
 
 
-def rewards(run, slug):
-    return run.rewards(slug, "greatest")
-
-
-# What a token's reward is
-
-
 @pytest.mark.parametrize("slug", TEMPLATES)
 def test_a_token_has_the_reward_of_its_text_by_the_plain_pass(run, checkpoint, slug):
     model = checkpoint(slug, template=TEMPLATES[slug])
     run.sweep([model], ONE, mode="text")
     sample = range(0, SIZE, 23)
     expected = plain_rewards(model, conversations(model)[::23])
-    np.testing.assert_allclose(rewards(run, slug)[sample], expected, rtol=1e-4, atol=1e-5)
-
-
-# Once each
+    np.testing.assert_allclose(
+        run.rewards(slug, "greatest")[sample], expected, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_identical_conversations_are_scored_once_and_have_one_reward(run, trims, monkeypatch):
@@ -56,34 +44,10 @@ def test_identical_conversations_are_scored_once_and_have_one_reward(run, trims,
     monkeypatch.setattr(reward_passes, "in_steps", counted)
     run.sweep([trims], ONE, mode="text", part_size=31)
     known = {}
-    for conversation, reward in zip(conversations(trims), rewards(run, "trims"), strict=True):
+    rewards = run.rewards("trims", "greatest")
+    for conversation, reward in zip(conversations(trims), rewards, strict=True):
         assert known.setdefault(conversation, reward) == reward
     assert sum(scored) == len(known) < 0.9 * SIZE
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 12))
-def test_each_distinct_sequence_belongs_to_the_part_of_its_first_row(rows, part_size):
-    prefix = [90, 91]
-    sequences = [[90, *range(n // 3), 91 + n % 3] for n in rows]
-    distinct, scored = Distinct.of(prefix, sequences), []
-    for start, stop in ranges(len(rows), part_size):
-        source = {start + r: start + r for r in range(stop - start)}
-        repeated, earlier = distinct.duplicates(start, stop)
-        source |= dict(zip((start + repeated).tolist(), earlier.tolist(), strict=True))
-        for bucket in distinct.buckets(start, stop):
-            ids, candidates = bucket.candidates.ids, bucket.candidates
-            own = [
-                prefix[: candidates.shared[c]] + ids[c, : candidates.last[c] + 1].tolist()
-                for c in range(len(ids))
-            ]
-            scored += own
-            for row, candidate in zip(bucket.rows, bucket.row_candidate, strict=True):
-                assert own[candidate] == sequences[start + row]
-                assert source.pop(start + row) == start + row
-        for row, earlier_row in source.items():
-            assert earlier_row < start
-            assert sequences[row] == sequences[earlier_row]
-    assert sorted(scored) == [list(s) for s in sorted(set(map(tuple, sequences)))]
 
 
 @pytest.mark.parametrize(("short", "shapes"), [(127, [(130, 2)]), (128, [(128, 1), (3, 2)])])
@@ -94,37 +58,7 @@ def test_a_length_that_few_sequences_have_is_padded_to_the_next(short, shapes):
 
 
 WORDS = "items/words/model=tiny/prompt=greatest"
-REPLIES = [
-    "love",
-    "",
-    "the war",
-    "love",
-    "Ünïcödé ☃ 漢字",
-    " love",
-    "truth " * 9,
-    "\n",
-    "<script>",
-    "<|im_end|>",
-    "no\nyes",
-    "the war",
-]
-
-
-def plain(checkpoint, replies):
-    """Rewards of the rendered conversations by the plain forward pass."""
-    return plain_rewards(checkpoint, checkpoint.template.sequences(ONE["greatest"], replies))
-
-
-def test_replies_of_any_length_get_the_reward_of_the_plain_forward_pass_in_order(run, tiny):
-    assert run.score([tiny], ONE, "words", REPLIES) == len(REPLIES)
-    frame = run.frame(WORDS)
-    assert dict(frame.schema) == schema.ITEM_COLUMNS
-    assert frame["item_id"].to_list() == list(range(len(REPLIES)))
-    assert frame["item"].to_list() == REPLIES
-    rewards = frame["reward"].to_numpy()
-    np.testing.assert_allclose(rewards, plain(tiny, REPLIES), rtol=1e-4, atol=1e-5)
-    assert rewards[0] == rewards[3]
-    assert len(np.unique(rewards)) == len(set(REPLIES))
+REPLIES = ["love", "", "the war", "Ünïcödé ☃ 漢字", " love", "\n", "<|im_end|>", "no\nyes"]
 
 
 def test_ids_and_text_differ_only_where_a_reply_merges_with_the_template(run, other_run, tiny):

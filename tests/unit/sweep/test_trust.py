@@ -61,16 +61,6 @@ def test_parts_in_float32_are_never_labelled_bfloat16(run, tiny):
     assert run.results()[RESULT].identity.dtype == "bfloat16"
 
 
-def test_a_part_of_another_result_is_refused(run, tiny):
-    run.sweep([tiny], PROMPTS)
-    source = result(prompt="worst")
-    shutil.copy(run.folder / PART.replace(RESULT, source), run.folder / PART)
-    with pytest.raises(AssayError, match=rf"{PART}: damaged"):
-        run.sweep([tiny], ONE)
-    (run.folder / PART).unlink()
-    assert run.sweep([tiny], ONE) == 100
-
-
 def test_a_result_of_the_same_place_in_another_run_is_refused(run, other_run, tiny, checkpoint):
     run.sweep([tiny], ONE)
     other_run.sweep([checkpoint(seed=5)], ONE)

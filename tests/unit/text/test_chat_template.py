@@ -109,11 +109,6 @@ BEGINS = {
 }
 
 
-def begins_with(begin, bos="template", **tokenizer):
-    policy = TemplatePolicy(bos=bos, date=None)
-    return ChatTemplate(tiny.tokenizer(BEGINS[begin], **tokenizer), policy)
-
-
 def first_ids(chat) -> list[int]:
     """The ids before the user's turn; BOS is 0."""
     ids = chat.sequences(PROMPT, ["love"])[0]
@@ -131,7 +126,7 @@ def first_ids(chat) -> list[int]:
     ],
 )
 def test_each_policy_leaves_so_many_bos(begin, bos, count):
-    assert first_ids(begins_with(begin, bos, adds_bos=True)) == [0] * count
+    assert first_ids(template(BEGINS[begin], bos=bos, adds_bos=True)) == [0] * count
 
 
 def test_a_tokenizer_without_bos_has_no_reading_without_it():

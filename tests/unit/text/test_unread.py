@@ -5,9 +5,9 @@ import re
 import pytest
 
 from engine.errors import AssayError
-from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.unread import unread_keys
 from tests.support import tiny
+from tests.unit.text.test_chat_template import template
 
 ASK, REPLY = {"role": "user", "content": "a?"}, {"role": "assistant", "content": "b"}
 CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
@@ -19,13 +19,8 @@ EITHER = (
 )
 
 
-def chat_of(template):
-    return ChatTemplate(tiny.tokenizer(template), TemplatePolicy(bos="template", date=None))
-
-
-def unread(conversation, variables=None, template=EITHER):
-    chat = chat_of(template)
-    return unread_keys(chat, [conversation], [variables or {}], ["row 1"])
+def unread(conversation, variables=None, text=EITHER):
+    return unread_keys(template(text), [conversation], [variables or {}], ["row 1"])
 
 
 def test_keys_that_stand_in_for_one_another_are_read():
@@ -49,15 +44,13 @@ def test_what_the_model_is_to_judge_is_never_left_out(conversation, variables, w
 
 
 def test_empty_calls_say_nothing_and_a_conversation_that_is_not_rendered_is_left_to_the_pass():
-    assert (
-        unread([ASK, {**REPLY, "tool_calls": [], "function_call": {}}], template=tiny.CHATML) == []
-    )
+    assert unread([ASK, {**REPLY, "tool_calls": [], "function_call": {}}], text=tiny.CHATML) == []
     refusing = "{{ raise_exception('no tools') }}"
-    assert unread([ASK, {**REPLY, "tool_calls": [1]}], template=refusing) == []
+    assert unread([ASK, {**REPLY, "tool_calls": [1]}], text=refusing) == []
 
 
 def test_rows_of_equal_variables_in_another_order_are_rendered_as_they_are():
-    chat = chat_of("{{ tools | tojson }}")
+    chat = template("{{ tools | tojson }}")
     rows = [{"tools": [{"a": 1, "b": True}]}, {"tools": [{"b": True, "a": 1}]}]
     rows += [{"tools": [{"a": True, "b": 1}]}]
     texts = chat.texts([[ASK, REPLY]] * 3, rows)

@@ -68,13 +68,3 @@ def test_without_a_template_it_is_not_known_which_tokens_round_trip(chatml):
     assert dict(table.schema) == schema.VOCAB_COLUMNS
     assert table["round_trip"].null_count() == len(table)
     assert table.drop("round_trip").equals(chatml.drop("round_trip"))
-
-
-def test_ids_with_gaps_are_the_candidates_and_nothing_between_them():
-    """Tokens were removed, and others were added behind reserved rows."""
-    tokenizer = tiny.with_gaps()
-    has = set(tokenizer.get_vocab().values())
-    assert has != set(range(len(tokenizer)))
-    assert candidate_ids(tokenizer, 320) == sorted(has)
-    assert of(tokenizer, 320)["token_id"].to_list() == sorted(has)
-    assert "" not in of(tokenizer, 320)["token"].to_list()

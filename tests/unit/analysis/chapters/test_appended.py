@@ -91,12 +91,8 @@ def test_the_planted_token_is_the_first_row_with_its_size_in_units(planted):
     assert row["effect_sd"] == pytest.approx(row["effect"] / UNIT)
     assert row["ci_low"] < 1.9 / UNIT < row["ci_high"]
     assert row["q"] < 0.01
-    assert cited(told(appended, planted)[0])[:4] == [
-        "␣thanks",
-        "100",
-        "6",
-        f"{row['effect_sd']:.2f}",
-    ]
+    effect = f"{row['effect_sd']:.2f}"
+    assert cited(told(appended, planted)[0])[:4] == ["␣thanks", "100", "6", effect]
     [about] = planted.tables["appended_models"].to_dicts()
     assert about["unit"] == pytest.approx(UNIT)
     assert "6 replies" in about["unit_of"]
@@ -132,10 +128,6 @@ TEXTS = [(prompt, reply) for prompt in "abcdef" for reply in ("Sure, ", "No")]
         "two replies to each of six prompts, of two texts": (TEXTS, [1, 0] * 6),
         "one text under six prompts": (TEXTS[::2], [0] * 6),
         "six texts under one prompt": ([("a", str(i)) for i in range(6)], [0, 1, 2, 3, 4, 5]),
-        "both replies of two pairs": (
-            [("a", "1"), ("a", "2"), ("b", "3"), ("b", "4")],
-            [0, 0, 1, 1],
-        ),
         "a prompt and a reply of each": ([("b", "1"), ("a", "2")], [1, 0]),
     }.values(),
 )

@@ -8,8 +8,6 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import framing
-from analysis.statistics import correlation
-from analysis.statistics.inference import clustered
 from analysis.statistics.ranks import ranking
 from configs.prompts import FOLLOW_UP
 from tests.support import runs
@@ -95,19 +93,6 @@ def test_a_reversed_order_is_said_beside_two_questions_of_one_framing():
     assert row["difference_low"] < row["difference"] < row["difference_high"] < 0
     assert row["ci_low"] < row["pearson"] < row["ci_high"] < 0
     assert math.isnan(same["reference"])
-
-
-def test_the_difference_from_two_questions_of_one_framing_has_the_interval_of_both_r_together(rng):
-    greatest, best, worst = spelt(rng, 1, 1, 0.9)
-    table, _ = compared([greatest, best, worst])
-    row = table.filter(prompt_a="best", prompt_b="worst").row(0, named=True)
-    words = np.repeat(np.arange(200), 2)
-    scaled = [correlation.standardised(x) for x in (greatest, best, worst)]
-    points = correlation.influence(scaled[1], scaled[2]) - correlation.influence(*scaled[:2])
-    r = [np.corrcoef(best, x)[0, 1] for x in (worst, greatest)]
-    expected = clustered(r[0] - r[1], points, words, order=2)[1:]
-    found = [row[f"difference_{end}"] for end in ("low", "high", "p")]
-    assert found == pytest.approx(expected)
 
 
 def test_unrelated_prompts_are_not_said_to_differ(rng):

@@ -8,14 +8,12 @@ from analysis import RunError
 from engine.runs import schema
 from tests.support import runs
 
-HUMANS = {"a": 1700.0, "b": 1650.0, "c": 1650.0, "d": 1500.0}
-
 
 @pytest.fixture
 def run(small_run):
     runs.add_items(small_run, "elo", "m-one", "greatest", {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0})
     runs.add_items(small_run, "elo", "m-two", "greatest", {"a": 1.0, "b": 1.0, "c": 1.5, "d": 0.0})
-    runs.add_humans(small_run, "elo", HUMANS)
+    runs.add_humans(small_run, "elo", {"a": 1700.0, "b": 1650.0, "c": 1650.0, "d": 1500.0})
     return small_run
 
 

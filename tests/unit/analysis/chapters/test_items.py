@@ -70,6 +70,7 @@ def test_a_list_under_many_prompts_is_drawn_by_question(run, study_of, prompts, 
     for number in range(prompts):
         runs.add_items(run, "pets", "m-one", f"p{number}", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
     drawn = figures_of(study_of(run, items))
+    assert {"items_framing_pets", "items_kendall_pets_positive_prompts"} <= {*drawn}
     assert ("items_prompts_pets" in drawn) == together
     assert ("items_standing_pets_greatest" in drawn) == (not together)
     assert ("items_standing_pets_positive_prompts" in drawn) == together

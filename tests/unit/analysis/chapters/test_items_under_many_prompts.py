@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from analysis.blocks import pictures
 from analysis.chapters import humans, items, model_list
 from analysis.chapters.items import ALL_MODELS
 from analysis.measures import list_scores
@@ -191,18 +190,6 @@ def study(tmp_path_factory, study_of):
     runs.add_humans(folder, "words", {word: 1700.0 - i for i, word in enumerate(words)})
     runs.edit_run(folder, lambda content: content.update(prompts=dict(PROMPTS)))
     return study_of(folder, model_list, items)
-
-
-def test_figures_do_not_grow_with_the_prompts(study):
-    section = items.ANALYSIS.section(study)
-    stems = {picture.stem for picture in pictures(section.blocks)}
-    kinds = [
-        f"{kind}_words_{framing}_prompts"
-        for kind in ("standing", "kendall")
-        for framing in ("positive", "negative")
-    ]
-    assert stems == {f"items_{kind}" for kind in ("prompts_words", "framing_words", *kinds)}
-    assert {finding.picture for finding in section.findings} <= stems
 
 
 def test_people_are_compared_with_the_mean_over_the_wordings_of_a_question(study):

@@ -16,6 +16,7 @@ from analysis.chapters import pairs as chapter
 from analysis.measures import pairs
 from analysis.report import facts, write_report
 from analysis.sentences import bounds
+from engine.lists.rows import RowReader
 from engine.runs import schema
 from engine.runs.result import RunError
 from tests.support import runs
@@ -94,24 +95,8 @@ def test_sections_are_weighted_as_rewardbench_weighs_its_subsets(judged, rng):
 
 def several(rows):
     """Prompt, chosen replies, rejected ones, id and subset of each row -> the list."""
-    entries = [
-        (number, side, id_, prompt, reply, subset)
-        for number, (prompt, *texts, id_, subset) in enumerate(rows, 1)
-        for side, replies in zip(pairs.SIDES, texts, strict=True)
-        for reply in replies
-    ]
-    listed = [
-        {
-            **{"conversation_id": place, "row": row, "side": side, "id": id_},
-            "messages": [
-                {"role": "user", "content": prompt},
-                {"role": "assistant", "content": reply},
-            ],
-            "labels": [{"name": "subset", "value": subset}],
-        }
-        for place, (row, side, id_, prompt, reply, subset) in enumerate(entries)
-    ]
-    return pl.DataFrame(listed, schema=schema.LIST_COLUMNS)
+    columns = ("prompt", "chosen", "rejected", "id", "subset")
+    return RowReader(columns).table([dict(zip(columns, row, strict=True)) for row in rows])
 
 
 @pytest.fixture
@@ -189,6 +174,7 @@ def test_two_models_on_the_same_pairs_are_counted_pair_by_pair(make_run, rng):
     ends = bounds(100 * row["ci_low"], 100 * row["ci_high"], 1)
     printed = "\n".join(facts._lines("own", judged, "m"))
     assert f"m less n: +{alone / 150:.1%} of 150 pairs right (95 % {ends})" in printed
+    assert f"; {row['alike']:.1%} judged alike" in printed
 
 
 def test_the_best_model_that_is_surely_not_at_chance_is_named_and_others_are_counted(

@@ -40,8 +40,6 @@ def test_slopes_are_fitted_by_valence_zero_with_the_negative(graded):
 @pytest.mark.parametrize(
     ("mode", "match_trim", "matches"),
     [
-        ("ids", "auto", True),
-        ("text", "auto", False),
         (None, "auto", False),
         ("text", "always", True),
         ("ids", "never", False),

@@ -14,10 +14,7 @@ from analysis.charts import look
 from analysis.charts.estimates import estimates
 from analysis.charts.heat_map import heat_map
 from analysis.charts.token_bars import token_bars
-from tests.support import charts, runs, slow
-
-MODEL = "urm-llama-3.1-8b"
-PROMPTS = list(runs.PROMPTS)
+from tests.support import charts, slow
 
 
 @pytest.fixture

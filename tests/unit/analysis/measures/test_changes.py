@@ -9,7 +9,7 @@ import pytest
 import analysis
 from analysis.chapters.changes import changes_between
 from analysis.measures import changes as module
-from analysis.measures.changes import CHANGE, WORDS, changes, checks, moved_tokens, moved_words
+from analysis.measures.changes import CHANGE, WORDS, changes, moved_tokens, moved_words
 from analysis.measures.two_models import two_models
 from analysis.settings import Limits
 from engine.errors import AssayError
@@ -64,21 +64,6 @@ def test_words_that_are_loved_now_have_moved_and_others_have_not(readings):
     tokens = moved_tokens(run, noise, 20)
     assert set(tokens.filter(end="rose")["token_id"].to_list()) == set(range(20))
     assert tokens.filter(end="rose")["beyond_noise"].all()
-
-
-def test_the_verdict_names_what_does_not_hold_and_is_silent_about_noise(readings):
-    for after, holds in (("loved", False), ("noisy", True)):
-        run, noise = _both(readings, after)
-        verdict = _verdict(run, noise)
-        assert verdict["holds"].all() is holds
-    assert verdict["noise"][:3].to_list() == verdict["measured"][:3].to_list()  # the same pair
-    broken = _verdict(*_both(readings, "loved")).filter(~pl.col("holds"))
-    assert broken["what"].to_list() == ["", "loved"] and "top 20" in broken["check"][0]
-
-
-def _verdict(run, noise):
-    words = [moved_words(pair, KINDS) for _, pair in noise]
-    return checks(changes(run, noise, LIMITS), moved_words(run, KINDS), words, LIMITS)
 
 
 def test_as_many_tokens_as_expected_move_beyond_noise_where_there_is_noise_alone(readings):

@@ -68,6 +68,10 @@ def test_beta_has_the_unit_of_the_reward(two_levels):
     assert row["beta"] == pytest.approx(10 / np.log(high / 0.6 * 0.4 / (1 - high)), rel=1e-6)
     assert row["reward"] == pytest.approx(10 * high, rel=1e-6)
     assert row["gain"] == pytest.approx((high - 0.6) / np.sqrt(0.6 * 0.4), rel=1e-6)
+    (one,) = table.filter(n=1, method=BEST_OF_N).to_dicts()
+    same = (0, 0, np.exp(-np.sum(P * np.log(P))))  # as the reference
+    found = [one[name] for name in ("kl", "gain", "replies")]
+    assert found == pytest.approx(same, abs=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -91,6 +95,7 @@ def test_the_line_follows_the_optimum_to_its_end():
     p = np.array([1 - 1e-7, 1e-7 - 1e-9, 1e-9])
     line = policies_of(_replies(p, [0.0, 1.0, 1.2])).filter(method=OPTIMAL)
     assert line["kl"][-1] == pytest.approx(-np.log(1e-9))
+    assert line.select("top_id", "top_share").row(-1) == (2, 1)
     assert line["kl"].diff().max() < 1.01
     assert np.isin(range(11, 21), line["kl"].round(6)).all()
 

@@ -136,7 +136,7 @@ def _of_weights(folder, policy=(), identity=(), **record):
     ("changed", "start"),
     [
         ({}, ""),
-        ({"policy": {"bos": "none"}}, "bos=template/none"),
+        ({"policy": {"bos": "none", "date": "1 May"}}, "bos=template/none, date=template/1 May"),
         ({"head": "urm-helpfulness"}, "head=urm/urm-helpfulness"),
         ({"identity": {"mode": "text", "pooling": "first_pad"}}, "mode=ids/text, pooling=last/"),
         ({"decoder_hash": "e"}, ""),

@@ -9,9 +9,6 @@ import pytest
 from analysis.measures import pairs
 from analysis.report import card, page
 
-NUMBER = re.compile(r"[\d.]+ %")
-
-
 TOKENS = [" love", " <b>|", " war", " rust", " peace", " joy"]
 REWARDS = [5.0, 6.0, -4.0, -3.0, 1.0, 2.0]
 
@@ -47,9 +44,8 @@ def test_a_card_says_how_often_the_longer_reply_wins(study):
 
 
 def study_numbers(text):
-    return [
-        word for line in text.splitlines() if "| Length" in line for word in NUMBER.findall(line)
-    ]
+    lines = [line for line in text.splitlines() if "| Length" in line]
+    return re.findall(r"[\d.]+ %", "".join(lines))
 
 
 def test_markup_in_a_word_is_text():

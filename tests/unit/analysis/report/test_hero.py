@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 
-import analysis
 from analysis.chapters import framing
 from analysis.report import hero
-from analysis.study import compute
 
 WORDS = [f" {a}{b}{c}" for a in "abcdefgh" for b in "aeiou" for c in "nrstl"]
 
 
 @pytest.fixture
-def told(make_run, settings):
+def told(make_run, study_of):
     """The finding of models by the sign of their rewards under "worst", beside "greatest"."""
 
     def of(*signs):
@@ -24,8 +22,7 @@ def told(make_run, settings):
             scores[f"m{at}", "greatest"] = rewards
             scores[f"m{at}", "worst"] = sign * rewards + 0.2 * noise
         path = make_run({"v": WORDS}, {f"m{at}": "v" for at in range(len(signs))}, scores)
-        study = compute(analysis.load(path), {}, settings, [framing.ANALYSIS])
-        return hero.story(study)
+        return hero.story(study_of(path, framing))
 
     return of
 

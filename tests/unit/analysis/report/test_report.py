@@ -1,5 +1,4 @@
 import csv
-import dataclasses
 import json
 import os
 import re
@@ -168,11 +167,7 @@ def test_what_a_living_writer_or_another_report_has_there_stays(tmp_path):
 
 def test_what_someone_else_made_is_not_overwritten(report, small_run, tmp_path, settings):
     (tmp_path / "thesis").mkdir()
-    faults = {
-        "file": "file: ",
-        "thesis/index.html": "thesis: ",
-        "report/notes.txt": "'notes.txt'",
-    }
+    faults = {"file": "file: ", "thesis/index.html": "thesis: ", "report/notes.txt": "'notes.txt'"}
     for name, message in faults.items():
         (tmp_path / name).write_text("mine", encoding="utf-8")
         target = tmp_path / name.partition("/")[0]
@@ -185,20 +180,6 @@ def test_a_report_does_not_take_the_folder_of_its_run(small_run, settings, light
     for target in (small_run, small_run.parent):
         with pytest.raises(ReportError, match=re.escape(str(target))):
             write_report(analysis.load(small_run), target, {}, settings)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("top", "x", r"analyze.top='x'; allowed: integers >= 1"),
-        ("figure_top", 5, r"analyze.figure_top=5; allowed: at most top=4"),
-        ("page_prompts", -1, r"analyze.page_prompts=-1; allowed: integers >= 1"),
-        ("allow_incomplete", 1, r"analyze.allow_incomplete=1; allowed: True, False"),
-    ],
-)
-def test_a_bad_setting_names_what_is_allowed(settings, key, value, message):
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(settings, **{key: value})
 
 
 def test_a_folder_that_cannot_be_made_is_refused_in_one_line(tmp_path):

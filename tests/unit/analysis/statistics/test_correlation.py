@@ -5,11 +5,7 @@ import pytest
 import scipy.stats
 
 from analysis.statistics import correlation, ranks
-from analysis.statistics.correlation import (
-    LEAST_CLUSTERS,
-    spearman_intervals,
-    spearman_p,
-)
+from analysis.statistics.correlation import LEAST_CLUSTERS, spearman_intervals, spearman_p
 from analysis.statistics.inference import clustered
 
 

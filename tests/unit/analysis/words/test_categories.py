@@ -1,12 +1,10 @@
-import collections
 import re
 from pathlib import Path
 
 import pytest
 
 from analysis.words.lexicons import LexiconError, categories
-from analysis.words.questions import QUALITIES, questions
-from configs import prompts
+from analysis.words.questions import questions
 
 
 @pytest.fixture
@@ -40,19 +38,6 @@ def test_another_file_is_refused_in_a_line(mine, text, message):
         categories(mine(text))
     with pytest.raises(LexiconError, match=r"nowhere\.csv: No such file"):
         categories("nowhere.csv")
-
-
-def test_the_follow_up_prompts_are_nine_wordings_of_six_questions():
-    table = questions(prompts.FOLLOW_UP)
-    assert table.columns == ["prompt", "question", "framing", "wording"]
-    assert collections.Counter(table["question"]) == dict.fromkeys(QUALITIES, 9)
-    assert table["question"].unique(maintain_order=True).to_list() == list(QUALITIES)
-    assert collections.Counter(table["framing"]) == {"positive": 27, "negative": 27}
-    assert table["wording"].n_unique() == 9
-    for prompt, question, framing, wording in table.iter_rows():
-        assert prompt.startswith(question.replace(" ", "_") + "-")
-        assert framing == QUALITIES[question]
-        assert wording.replace("…", question) == prompts.FOLLOW_UP[prompt]
 
 
 @pytest.mark.parametrize(
