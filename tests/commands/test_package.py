@@ -17,6 +17,7 @@ import analysis
 import assay
 import engine
 from demo import packages
+from tests.support import folders, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -115,6 +116,25 @@ def installed(wheel, tmp_path_factory):
         )
 
     return run
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_reports_from_another_folder(installed, tmp_path):
+    """Of a model as TRL's RewardTrainer saves it, with the template in a file of its own."""
+    folder = tiny.write_model(tmp_path / "output" / "final")
+    folders.edit_json(folder / "tokenizer_config.json", remove=["chat_template"])
+    (folder / "chat_template.jinja").write_text(tiny.CHATML)
+    (folder / "training_args.bin").write_bytes(b"a pickle, which is never read")
+    version = installed("SITE/bin/assay", "--version", cwd=tmp_path)
+    assert version.stdout == f"assay {PROJECT['version']}\n"
+    flags = ["--config.prompts=greatest", "--config.step_size=64"]
+    flags += [f"--config.analyze.options.{key}=99" for key in ("permutations", "bootstraps")]
+    done = installed("SITE/bin/assay", "report", "output/final", *flags, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *words, last = done.stdout.splitlines()
+    assert [line.split()[0] for line in words] == ["output-final,", "highest", "lowest"]
+    assert last == "report: reports/output-final/report/index.html"
+    assert "<script>" in (tmp_path / last.split()[1]).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -78,17 +78,6 @@ def tokenizer(
     )
 
 
-def with_gaps() -> PreTrainedTokenizerFast:
-    """`tokenizer` without two of its tokens, and with one that was added at id 300.
-
-    Its ids are 0 to 287 without those of `ORPHAN` and of the byte `ÿ`, and 300.
-    """
-    made = tokenizer()
-    removed = ORPHAN, _byte_level("\u00ff")[-1]
-    made._tokenizer = changed(made.backend_tokenizer, removed, {"<|added|>": 300})
-    return made
-
-
 def changed(
     made: tokenizers.Tokenizer, removed: Sequence[str], added: Mapping[str, int]
 ) -> tokenizers.Tokenizer:
