@@ -362,16 +362,11 @@ def _import(watch: Watch) -> None:
             step = Step(step=int(match[2]), model=model, run=run, prompt=prompt)
             trainings.setdefault(match[1], {})[step.step] = step
     ordered = {name: dict(sorted(steps.items())) for name, steps in sorted(trainings.items())}
-    if not ordered:
-        raise AssayError(
-            f"{watch.source}: no steps under {prompt!r}; allowed: models <model>-step-<n>, made by "
-            "assay import_scores of columns step-<n>, and their prompt by --config.prompts"
-        )
-    if not asked and len(ordered) == 1:
-        [asked] = ordered
+    asked = next(iter(ordered)) if not asked and len(ordered) == 1 else asked
     if asked not in ordered:
-        names = ", ".join(ordered)
-        raise AssayError(f"training={asked!r}; allowed in {watch.source}: {names}")
+        names = ", ".join(ordered) or "none; assay import_scores makes them of columns step-<n>"
+        message = f"training={asked!r} under {prompt!r}; allowed in {watch.source}: {names}"
+        raise AssayError(message)
     watch.known = ordered[asked]
     if len(ordered) > 1:
         watch.last = {name: [*steps.values()][-1] for name, steps in ordered.items()}
