@@ -38,7 +38,7 @@ def over_steps(training: Steps) -> list[Analysis]:
         yield table(measured.TURNS.name, make=lambda: training.turns)
         yield table(measured.WORDS.name, make=training.trajectories)
         yield table(measured.SERIES.name, make=lambda: training.series)
-        if training.last:
+        if len(training.last) > 1:
             yield table(measured.TRAININGS.name, make=lambda: training.trainings)
 
     def moved(study: Study) -> Iterator[Block]:
@@ -90,7 +90,7 @@ def over_steps(training: Steps) -> list[Analysis]:
             "Nothing to compare.",
             marks=(50,),
         ),
-        *[_trainings(training)] * bool(training.last),
+        *[_trainings(training)] * (len(training.last) > 1),
         _section(
             training,
             "pairs",

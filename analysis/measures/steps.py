@@ -202,7 +202,7 @@ def panel(whole: Step, options: Options) -> list[int]:
 class Steps:
     """The steps of one training, ascending; one of them has scored every token.
 
-    `last` has the last step of each of several trainings, by name.
+    `last` has the last step of each training that was imported, by name.
     """
 
     steps: Sequence[Step]

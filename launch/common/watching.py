@@ -75,7 +75,7 @@ class Watch:
     behind: Mapping[str, str]  # prompt id -> text, of prompts with a reply start
     tracker: trackers.Tracker
     known: dict[int, Step] = dataclasses.field(default_factory=dict)
-    last: Mapping[str, Step] = dataclasses.field(default_factory=dict)  # of several trainings
+    last: Mapping[str, Step] = dataclasses.field(default_factory=dict)  # of imported trainings
     looks: dict[Path, object] = dataclasses.field(default_factory=dict)  # folder -> its files
     left_out: set[Path] = dataclasses.field(default_factory=set)  # that cannot be scored
     waited: set[Path] = dataclasses.field(default_factory=set)  # of which it said what is missing
@@ -225,7 +225,7 @@ class Watch:
             reporting.metadata(),
             self.settings.analyze,
             chapters=over_steps(training),
-            lede=lede(training, str(self.source), self.prompt[1]),
+            lede=lede(training, self.settings.training or str(self.source), self.prompt[1]),
         )
         return headline(training), records
 
@@ -259,6 +259,8 @@ def _opened(given: command.Given, source: str) -> Watch:
         if jax.default_backend() != "cpu":
             raise AssayError("cpu=True: jax has started on another device; start a new process")
     settings = made(WatchSettings, given.config)
+    if settings.training and not storage.is_file(storage.path_of(source) / schema.RUN):
+        raise AssayError(f"training={settings.training!r}; allowed: none of the steps of a trainer")
     check_files(settings.analyze.options)
     prompts = scoring.prompts(given)
     if len(prompts) != 1:
@@ -365,8 +367,8 @@ def _import(watch: Watch) -> None:
     asked = next(iter(ordered)) if not asked and len(ordered) == 1 else asked
     if asked not in ordered:
         names = ", ".join(ordered) or "none; assay import_scores makes them of columns step-<n>"
-        message = f"training={asked!r} under {prompt!r}; allowed in {watch.source}: {names}"
-        raise AssayError(message)
+        raise AssayError(
+            f"training={asked!r} under {prompt!r}; allowed in {run.folders[0]}: {names}"
+        )
     watch.known = ordered[asked]
-    if len(ordered) > 1:
-        watch.last = {name: [*steps.values()][-1] for name, steps in ordered.items()}
+    watch.last = {name: [*steps.values()][-1] for name, steps in ordered.items()}

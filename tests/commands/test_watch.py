@@ -341,7 +341,10 @@ def test_the_ends_of_imported_trainings_are_compared(watch, command, tmp_path):
     row = at["likes-bad", "negative words"]
     assert row["step"] == 20 and row["value"] == pytest.approx(np.median(below), abs=1e-9)
     assert row["value"] > 0.9 > 0.2 > at["likes-good", "negative words"]["value"]
-    assert 'data-chart="steps_trainings"' in (report / "index.html").read_text(encoding="utf-8")
+    page = (report / "index.html").read_text(encoding="utf-8")
+    assert 'data-chart="steps_trainings"' in page and "2 steps of likes-good" in page
+    (tmp_path / "trainer").mkdir()
+    assert "training='x'" in watch(tmp_path / "trainer", "--config.training=x")[0].refusal()
 
 
 def test_a_tracker_gets_numbers_and_words(watch, trained, monkeypatch):
