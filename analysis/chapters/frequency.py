@@ -95,12 +95,14 @@ def _slopes_drawn(study: Study) -> Iterator[Block]:
     many = len(study.scored) > PANELS
     unit = "one standard deviation of its rewards" if many else "its own scale"
     shown = sentiment.in_deviations(study, slopes) if many else slopes
-    shown = shown.with_columns(question=pl.col("prompt").replace(study.prompt_names))
+    question = pl.col("prompt").replace(study.prompt_names)
+    ten_times = pl.col("slope", "ci_low", "ci_high") * math.log(10)
+    shown = shown.with_columns(ten_times, question=question)
     draw = partial(estimates, shown, study.names, label, value="slope", row="question")
-    draw = partial(draw, form="number", scale=math.log(10))
+    draw = partial(draw, form="number")
     caption = (
         "Right of zero, commoner words score higher at equal sentiment. 95% intervals; each "
-        f"model’s unit is {unit}."
+        f"model’s unit is {unit}. The table is per unit of natural logarithm."
     )
     yield Picture("frequency_slopes", caption, partial(draw, panel="name", shared=many))
     yield from (*SLOPES.rows(slopes), Text(sentiment.FAMILY, "how"))

@@ -35,7 +35,12 @@ def slope_columns(unit: str) -> tuple[Column, ...]:
 
 SLOPES = Spec(
     "sentiment_slopes",
-    (MODEL, PROMPT, Column("valence"), *slope_columns("reward per unit of value")),
+    (
+        MODEL,
+        PROMPT,
+        Column("valence", help="`negative`: all others, also 0"),
+        *slope_columns("reward per unit of value"),
+    ),
     page="model prompt valence slope ci_low ci_high stderr p q n",
 )
 _SIDES = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
@@ -153,7 +158,9 @@ def slope_findings(slopes: pl.DataFrame, prompts: Mapping[str, str]) -> Iterator
         said = [
             counted(part, "slope", *_RISES) or "no slope is significant" for part in sides.values()
         ]
-        among = [" and ".join(_AMONG.values())] if said[0] == said[1] else [*_AMONG.values()]
+        sure = [frozenset(significant(part)["model"]) for part in sides.values()]
+        same = said[0] == said[1] and sure[0] == sure[1]
+        among = [" and ".join(_AMONG.values())] if same else [*_AMONG.values()]
         clauses = map(", ".join, zip(among, said, strict=False))
         alike.setdefault("; ".join(clauses), []).append(prompts[prompt])
     for clauses, names in alike.items():

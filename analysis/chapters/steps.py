@@ -89,6 +89,7 @@ def over_steps(training: Steps) -> list[Analysis]:
             "percentile",
             "Nothing to compare.",
             marks=(50,),
+            form="number",
         ),
         *[_trainings(training)] * (len(training.last) > 1),
         _section(
@@ -177,8 +178,8 @@ def _trainings(training: Steps) -> Analysis:
         draw = partial(estimates, ends, study.names, "median percentile", value="value", **look)
         draw = partial(draw, kinds=[*training.last], zero=0.5, scale=100, width=155)
         caption = (
-            "Median percentile of each kind of words at the last step of each training. Lines are "
-            "the middle half of the words."
+            "Median percentile of kinds of words at the last step of each training. Lines are the "
+            "middle half of the words."
         )
         yield Picture(measured.TRAININGS.name, caption, draw)
         yield from measured.TRAININGS.rows(ends)

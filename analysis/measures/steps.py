@@ -49,7 +49,7 @@ STEPS = Spec(
         Column("longer", "share", "longer preferred", "of pairs of two lengths"),
     ),
     title="Step by step",
-    help="this table and the next three by `assay watch` alone; τ and percentiles are of the "
+    help="this table and the next four by `assay watch` alone; τ and percentiles are of the "
     "controls, a random sample of the vocabulary",
 )
 WORDS = Spec(
@@ -112,7 +112,8 @@ class Step:
         if (self.model, self.prompt) in self.run.results:
             scores = self.run.scores(models=[self.model], prompts=[self.prompt]).collect()
             return scores.select("token_id", "token", "is_special", "reward").sort("token_id")
-        name = next(name for name, prompt in self.run.lists() if prompt == self.prompt)
+        mine = (self.model, self.prompt)
+        name = next(name for name, *of in self.run.items if tuple(of) == mine)
         items = self.run.items_of(self.run.items[name, self.model, self.prompt])
         special = pl.lit(value=False)
         return items.select(token_id="item_id", token="item", is_special=special, reward="reward")

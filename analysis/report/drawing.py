@@ -35,6 +35,7 @@ class Drawn:
     height: int  # in pixels
     formats: Sequence[str]  # kinds of its files in figures/
     image: str  # data URI of its SVG
+    view: str  # part of the SVG file that paper shows, as a fragment; "" for all of a narrow one
 
 
 def draw(
@@ -69,7 +70,9 @@ def _drawn(picture: Picture, folder: pathlib.Path, formats: Collection[str], wid
     wide, high = map(round, _size(svg))
     files = [kind for kind in FORMATS if kind in formats]
     image = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-    return Drawn(look.text_of(spec), wide, high, files, image)
+    # Beside it is room for labels of a font that is wider than the one it was drawn with.
+    view = f"#svgView(viewBox(-20,0,{wide + 40},{high}))" if width == "page" else ""
+    return Drawn(look.text_of(spec), wide, high, files, image, view)
 
 
 def _size(svg: str) -> tuple[float, float]:
@@ -95,6 +98,8 @@ def _narrowed(spec: dict[str, Any], svg: str, width: str) -> str:  # Any: JSON
             spec["columns"] = now
         if isinstance(part.get("width"), int | float):
             part["width"] = max(_LEAST, part["width"] - max(0, wide / beside - room / now))
+        elif isinstance(part.get("width"), dict):  # of one column
+            part["width"]["step"] *= room / wide
         svg = svg_of(spec, columns)
     wide, high = _size(svg)
     whole = max(wide, room)

@@ -39,7 +39,7 @@ def layer_block(layer: int) -> str:
     return f"layers/{layer:03d}"
 
 
-# The tokenizer loaded last, by the hashes of its files; steps and models of a run share it.
+# The tokenizer loaded last, by the hashes of its files: models of a run share it, none changes it.
 _LOADED: dict[tuple[tuple[str, str], ...], PreTrainedTokenizerBase] = {}
 
 # Kinds of model, and the commands that take each.

@@ -91,7 +91,7 @@ def expand(
             rewards, slopes, written = objectives.slopes_of(model, inputs, parents, settings, mesh)
 
     def score(ids: Array, first: tuple[int, ...]) -> Array:
-        return objectives.score_candidates(model, inputs, parents, ids, first, mesh, written)
+        return objectives.rewards_of(model, inputs, parents, ids, first, mesh, written)
 
     with jax.named_scope("propose"):
         vocabulary = inputs.allowed, model.decoder.embedding[...]

@@ -198,7 +198,7 @@ def keys_values_of(
     return kept
 
 
-def score_candidates(
+def rewards_of(
     model: RewardModels,
     inputs: StepInputs,
     parents: Int[Array, "A T"],

@@ -123,7 +123,7 @@ CASES = {
         "{tmp} --config.limits.accuracy=0.5": "--config.limits.accuracy needs --items",
         "{tmp} --log=paper": "log='paper'; allowed: trackio, wandb, tensorboard",
         "{tmp} --once": "no step is scored",
-        "{small} --config.prompts=best": "steps of none under 'best'",
+        "{small} --config.prompts=best": "training='' under 'best'",
     },
     "analyze --report={tmp}/report": {
         "": "--run is missing",

@@ -322,13 +322,13 @@ def test_the_ends_of_imported_trainings_are_compared(watch, command, tmp_path):
     words = [*good, *bad, *(f"word{a}{b}" for a in "abcdefgh" for b in "abcdefgh")]
     score, folder = np.linspace(-1, 1, len(words)), tmp_path / "steps"
     folder.mkdir()
+    run = tmp_path / "imported"
     for name, liked in {"likes-good": good, "likes-bad": bad}.items():
         end = score + [4.0 if word in liked else 0.0 for word in words]
         frame = pl.DataFrame({"item": words, "step-1": score, "step-20": end})
         frame.write_csv(folder / f"{name}.csv")
-    run = tmp_path / "imported"
-    flags = [f"--source={folder}", "--layout=items", f"--run={run}", "--prompt=best"]
-    command("import_scores", *flags).fine()
+        flags = [f"--source={folder / name}.csv", "--layout=items", "--prompt=best"]
+        command("import_scores", *flags, f"--run={run}").fine()
     refusal = watch(run, "--config.prompts=best")[0].refusal()
     assert "training=''" in refusal and "likes-bad, likes-good" in refusal
     chosen = ["--config.prompts=best", "--config.training=likes-good"]

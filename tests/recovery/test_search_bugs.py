@@ -34,7 +34,7 @@ def check_rewards(model):
     def scored(params, what):
         model = nnx.merge(scorer.graph, params)
         rows = jnp.asarray(parents), jnp.asarray(ids)
-        return objective.score_candidates(model, what, *rows, first, scorer.mesh)
+        return objective.rewards_of(model, what, *rows, first, scorer.mesh)
 
     rewards = scored(scorer.params, build_step_inputs(asked, scorer))
     for sign, rows, found in zip((1, -1), ids, np.asarray(rewards), strict=True):

@@ -28,4 +28,4 @@ class Undrawn(collections.defaultdict[str, Drawn]):
     """A chart of any name, for pages whose charts are not drawn."""
 
     def __missing__(self, key: str) -> Drawn:
-        return Drawn(text="{}", width=0, height=0, formats=("svg",), image=f"data:{key}")
+        return Drawn(text="{}", width=0, height=0, formats=("svg",), image=f"data:{key}", view="")

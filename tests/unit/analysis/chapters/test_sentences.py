@@ -41,6 +41,19 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
     assert " positive words" in first.text and " other words" in first.text
 
 
+@pytest.mark.parametrize(("second", "clauses"), [("a", 1), ("b", 2)])
+def test_both_sides_are_one_clause_where_the_same_models_have_them(second, clauses):
+    rows = [
+        (m, side, 0.01 if m == sure else 0.9)
+        for side, sure in (("positive", "a"), ("negative", second))
+        for m in "ab"
+    ]
+    slopes = pl.DataFrame(rows, ("model", "valence", "q"), orient="row")
+    slopes = slopes.with_columns(prompt=pl.lit("best"), slope=1.0)
+    (finding,) = sentiment.slope_findings(slopes, QUOTED)
+    assert len(finding.text.split("; ")) == clauses
+
+
 def test_a_slope_of_frequency_that_was_planted_is_said(rng):
     points = words(rng, lambda _, often: 0.9 * often)
     (finding,) = frequency.findings(analysis.frequency_slopes(points), QUOTED)

@@ -48,6 +48,8 @@ def test_frequency_has_one_unit_in_the_chart_and_in_the_headline(full):
     slopes = full.tables["frequency_slopes"]["slope"].drop_nans().to_list()
     expected = sorted(math.log(10) * slope for slope in slopes)
     assert sorted(row["value"] for row in drawn) == pytest.approx(expected, rel=1e-3)
+    told = sorted(float(row["value_text"].replace("−", "-")) for row in drawn)
+    assert told == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("chapter", slow.all_but(SHORT, CHAPTERS), ids=name_of)

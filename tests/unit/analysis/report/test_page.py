@@ -107,11 +107,21 @@ def test_every_table_of_the_page_is_in_a_file_of_the_report(chapter, full):
         assert block.file.removesuffix(".csv") in full.tables.files, block.title or block.columns
 
 
+def many_models():
+    """The heat map of ten models, as one chart."""
+    names = {f"m{i}": f"model {i}" for i in range(10)}
+    matrix = pl.DataFrame({"model": [*names], **{name: [0.5] * len(names) for name in names}})
+    return Picture("many", "", partial(heat_map, matrix, names, "τ"))
+
+
+@pytest.mark.parametrize("stem", ["sentiment_slopes", "many"])
 @pytest.mark.parametrize(("width", "inches"), [("column", 3.3), ("text", 6.9)])
-def test_a_chart_for_a_paper_has_its_width_and_type_of_eight_points(tmp_path, full, width, inches):
-    stem = "sentiment_slopes"
-    [chart] = [p for p in pictures(sentiment.ANALYSIS.section(full).blocks) if p.stem == stem]
-    drawing.draw([chart], tmp_path, width=width)
+def test_a_chart_for_a_paper_has_its_width_and_type_of_eight_points(
+    tmp_path, full, width, inches, stem
+):
+    made = [*pictures(sentiment.ANALYSIS.section(full).blocks), many_models()]
+    [chart] = [picture for picture in made if picture.stem == stem]
+    assert drawing.draw([chart], tmp_path, width=width)[stem].view == ""
     svg = (tmp_path / f"{stem}.svg").read_text(encoding="utf-8")
     assert f'width="{inches}in"' in svg[:400]
     pixels = float(re.search(r'viewBox="0 0 ([\d.]+) ', svg)[1])
