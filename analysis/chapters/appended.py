@@ -14,6 +14,8 @@ from analysis.measures import appended
 from analysis.measures.appended import APPENDED, KINDS, MODELS, PIECES, REPEATED
 from analysis.sentences import bounds, count, decimals, significant
 from analysis.study import Analysis, Study, Table, required, table
+from analysis.words import lexicons
+from analysis.words.matching import piece_mark
 from engine import display
 
 _NONE = "No model was swept behind a reply (assay report --after_items=pairs.jsonl)."
@@ -100,17 +102,23 @@ def _told(study: Study) -> Iterator[Finding]:
     ends = bounds(row["ci_low"], row["ci_high"])
     others = rows.filter(model=row["model"]).height - 1
     more = f" So do {count(others, 'other token')} of the table." if others else ""
-    name, token = study.names[row["model"]], display.plain(row["token"])
+    name, token = study.names[row["model"]], _quoted(study, row["token"])
     replies = count(about["replies"], "reply", "replies")
     if about["clusters"] < about["replies"]:
         replies += f" ({count(about['clusters'], 'cluster')})"
     yield Finding(
-        text=f"“{token}” at the end of a reply raises its reward in {name}: in "
+        text=f"{token} at the end of a reply raises its reward in {name}: in "
         f"{100 * row['raised']:.0f} % of {replies}, on average "
         f"by {decimals(row['effect_sd'])} (95 % {ends}) standard deviations of the "
         f"{about['unit_of']}.{more}",
         picture="appended_kinds",
     )
+
+
+def _quoted(study: Study, token: str) -> str:
+    """A token in quotation marks, and that it may be a piece of a word."""
+    mark = piece_mark(token, lexicons.common_words(study.options.frequency))
+    return f"“{display.plain(token)}”{f' ({mark})' * bool(mark)}"
 
 
 def _goes_on(study: Study) -> Iterator[Finding]:
@@ -138,8 +146,8 @@ def _described(study: Study) -> str:
     top = required(ends.filter(pl.col("kind") != PIECES, end="top"), _NONE)
     row = top.sort("effect_sd", descending=True, maintain_order=True).row(0, named=True)
     return (
-        f"The largest mean effect at the end of a reply is that of “{display.plain(row['token'])}”"
-        f" in {study.names[row['model']]}: {decimals(row['effect_sd'])} units. No token surely "
+        f"The largest mean effect at the end of a reply is that of {_quoted(study, row['token'])} "
+        f"in {study.names[row['model']]}: {decimals(row['effect_sd'])} units. No token surely "
         "raises most replies."
     )
 

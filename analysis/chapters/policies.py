@@ -38,6 +38,8 @@ from analysis.statistics.exact_policies import (
 )
 from analysis.statistics.ranks import dot, extremes
 from analysis.study import Analysis, Study, Table, required, table
+from analysis.words import lexicons
+from analysis.words.matching import piece_mark
 from analysis.words.questions import questions
 from engine import display
 
@@ -336,13 +338,15 @@ def _in_percent(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
 def findings(study: Study) -> Iterator[Finding]:
     """The replies that gain most in the models under each prompt of a chart."""
     moved = study.tables[REPLIES.name].filter(kl=SHOWN_KL, end="gains", rank=1)
+    common = lexicons.common_words(study.options.frequency)
     for of, prompt in drawn(study, study.tables[POLICIES.name]):
         rows = moved.filter(of=of, prompt=prompt)
         first = rows.group_by("reply", maintain_order=True).agg("model").head(_NAMED)
-        replies = [
-            f"“{display.plain(reply.strip() or reply)}” ({_who(study, models)})"
-            for reply, models in first.iter_rows()
-        ]
+        replies = []
+        for reply, models in first.iter_rows():
+            mark = "" if of.startswith(LIST) else piece_mark(reply, common)
+            about = "; ".join([mark] * bool(mark) + [_who(study, models)])
+            replies.append(f"“{display.plain(reply.strip() or reply)}” ({about})")
         more = rows["reply"].n_unique() - len(replies)
         others = [count(more, "other reply", "other replies")] if more else []
         if replies:

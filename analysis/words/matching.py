@@ -8,6 +8,7 @@ from analysis.words import lexicons
 from analysis.words.stems import STARTS, WORD, folded, stems
 from engine.runs.schema import Columns
 
+PIECE = "piece or rare word"
 KINDS: Columns = {
     **dict.fromkeys(("list", "words"), pl.String),
     "token_id": pl.UInt32,
@@ -68,6 +69,13 @@ def words_among(tokens: pl.DataFrame, common: Set[str], least: int) -> pl.DataFr
     words = starts if starts.height >= least else words
     known = words.filter(pl.Series([word in common for word in words["word"]], dtype=pl.Boolean))
     return known if known.height >= least else words
+
+
+def piece_mark(token: str, common: Set[str]) -> str:
+    """`PIECE` for a token of letters that is none of the `common` words; "" where none is known."""
+    text = pl.Series([token])
+    is_word = not common or folded(text)[0] in common or not text.str.contains(WORD)[0]
+    return "" if is_word else PIECE
 
 
 def kinds(

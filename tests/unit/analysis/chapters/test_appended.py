@@ -14,6 +14,7 @@ from analysis import CHAPTERS
 from analysis.chapters import appended
 from analysis.measures import appended as measures
 from analysis.report import first_screen
+from analysis.words.matching import PIECE
 from engine.runs import schema
 from tests.support import runs
 from tests.support.studies import cited, told
@@ -83,7 +84,7 @@ def planted(tmp_path_factory, study_of):
     return study_of(run, appended)
 
 
-def test_the_planted_token_is_the_first_row_with_its_size_in_units(planted):
+def test_the_planted_token_is_the_first_row_with_its_size_in_units(planted, monkeypatch):
     row = planted.tables["appended"].row(0, named=True)
     assert (row["token"], row["end"], row["rank"]) == (THANKS, "top", 1)
     assert row["kind"] == measures.PRAISE
@@ -92,7 +93,11 @@ def test_the_planted_token_is_the_first_row_with_its_size_in_units(planted):
     assert row["ci_low"] < 1.9 / UNIT < row["ci_high"]
     assert row["q"] < 0.01
     effect = f"{row['effect_sd']:.2f}"
-    assert cited(told(appended, planted)[0])[:4] == ["␣thanks", "100", "6", effect]
+    monkeypatch.setattr("analysis.words.lexicons.common_words", lambda *_: {"thanks"})
+    first = told(appended, planted)[0]
+    assert cited(first)[:4] == ["␣thanks", "100", "6", effect] and PIECE not in first
+    monkeypatch.setattr("analysis.words.lexicons.common_words", lambda *_: {"thank"})
+    assert f"“␣thanks” ({PIECE}) at the end" in told(appended, planted)[0]
     [about] = planted.tables["appended_models"].to_dicts()
     assert about["unit"] == pytest.approx(UNIT)
     assert "6 replies" in about["unit_of"]

@@ -160,8 +160,11 @@ def test_a_list_under_many_prompts_has_charts_of_three_questions_and_says_so(lis
     assert [block.kind for block in section.blocks].count("folded") == 3  # movers
 
 
-def test_a_finding_names_the_reply_that_gains_most(turning, study):
+def test_a_finding_names_the_reply_that_gains_most(turning, study, monkeypatch):
     (finding,) = policies.ANALYSIS.section(study).findings
     best = int(turning.rewards("a", "greatest")[1].argmax())
     assert f"“w{best}” (a and c)" in finding.text
     assert finding.picture == "policies_vocabulary_greatest"
+    monkeypatch.setattr(policies, "piece_mark", lambda reply, _: f"piece of {reply}")
+    (finding,) = policies.ANALYSIS.section(study).findings
+    assert f"“w{best}” (piece of w{best}; a and c)" in finding.text
