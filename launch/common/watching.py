@@ -366,7 +366,7 @@ def _import(watch: Watch) -> None:
     ordered = {name: dict(sorted(steps.items())) for name, steps in sorted(trainings.items())}
     asked = next(iter(ordered)) if not asked and len(ordered) == 1 else asked
     if asked not in ordered:
-        names = ", ".join(ordered) or "none; prompts are chosen by --config.prompts"
+        names = ", ".join(ordered) or "none (--config.prompts chooses the prompt)"
         raise AssayError(
             f"training={asked!r} under {prompt!r}; allowed in {run.folders[0]}: {names}"
         )
