@@ -31,6 +31,7 @@ _BEGIN_ANEW = ("analyze", "cache", "models", "plan", "serve", "verify")
 LOST, REFUSED = 3, 2  # exit codes: a process was killed, lost or missing; bad input
 HEARTBEAT_S = 30  # without a sign of life, after which jax counts a process as lost
 _OTHERS_S = 10.0  # for the lines of the other processes
+_EXIT_S = 0.5  # from what a process prints to its end, which takes microseconds on an idle machine
 _FOREVER_MS = 365 * 24 * 3600 * 1000
 _LONGEST_LINE = 600  # characters
 _FAILED, _PRINTED = "assay/failed", "assay/printed/"  # keys in the store
@@ -224,6 +225,7 @@ def _end_process_0_last() -> None:
     deadline = time.monotonic() + _OTHERS_S
     while len(_client.key_value_dir_get(_PRINTED)) < count() - 1 and time.monotonic() < deadline:
         time.sleep(0.02)
+    time.sleep(_EXIT_S)
 
 
 def _handle_abort() -> None:
